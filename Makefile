@@ -1,0 +1,45 @@
+# One word for everything. `make demo` and `make test` set up what they need on a machine with Python 3.11+, git, gcc, make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Where pip looks for PyTorch's CPU wheel when it does not find one otherwise: PyTorch's own "CPU" wheel index.
+TORCH_CPU_INDEX ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-full lint format bench lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(VENV)/.installed ## create .venv and install everything, pinned
+
+$(VENV)/.installed: requirements.lock pyproject.toml ops/install.sh
+	PYTHON="$(PYTHON)" TORCH_CPU_INDEX="$(TORCH_CPU_INDEX)" ops/install.sh $(VENV)
+	@touch $@
+
+demo: install ## answer 16 real prompts with a real model, through Redis and a worker
+	@$(BIN)/python ops/demo.py
+
+test: install ## unit, integration and acceptance tests (under 15 minutes on 2 cores)
+	$(BIN)/pytest -m "not full"
+
+test-full: install ## everything, the long ones too
+	$(BIN)/pytest
+
+lint: install ## formatting, lint rules and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: install ## rewrite the code as ruff likes it
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install ## rows through Redis against vLLM's own run-batch, in one run
+	$(BIN)/python ops/bench_queue.py
+
+lock: ## resolve the newest versions that pyproject.toml allows into requirements.lock (then run the tests)
+	ops/lock.sh > requirements.lock.new && mv requirements.lock.new requirements.lock
+
+clean: ## remove what make created here (the model cache and the embedded Redis's data stay)
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache

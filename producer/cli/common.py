@@ -1,0 +1,112 @@
+"""What the commands share: finding Redis, one line for every error, exit codes."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from enum import IntEnum
+from typing import Annotated, Any
+
+import typer
+from redis.asyncio import Redis
+from rich.console import Console
+
+from producer.record.connection import RedisUnavailable, connect, plain_errors
+from producer.record.jobs import JobStatus, status
+from producer.server.embedded import EmbeddedRedis
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    FINE = 0
+    SOME_ROWS_FAILED = 1
+    USAGE = 2
+    NO_REDIS = 3
+    INTERRUPTED = 130
+
+
+class Refused(Exception):  # noqa: N818 - what the user asked for is refused; the message is one line
+    """The command cannot do what was asked; exit code `ExitCode.USAGE`."""
+
+
+#: People read this; standard output is for programs.
+people = Console(stderr=True, highlight=False)
+
+RedisOption = Annotated[
+    str | None,
+    typer.Option(
+        "--redis",
+        metavar="URL",
+        envvar="MINEDRAFT_REDIS_URL",
+        help="redis://, rediss:// or unix:// URL; without it, this user's embedded server.",
+    ),
+]
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, as `producer submit` printed it.")]
+
+
+def run(command: Coroutine[Any, Any, int]) -> None:
+    """Run a command to its exit code; whatever goes wrong is one line on standard error."""
+    try:
+        code = asyncio.run(command)
+    except Refused as error:
+        code = fail(str(error), ExitCode.USAGE)
+    except RedisUnavailable as error:
+        code = fail(str(error), ExitCode.NO_REDIS)
+    except OSError as error:
+        code = fail(f"{error.filename or ''}: {error.strerror or error}", ExitCode.USAGE)
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    raise typer.Exit(code)
+
+
+def fail(message: str, code: ExitCode) -> ExitCode:
+    """Say why a command fails; returns the code."""
+    sys.stderr.write(f"producer: {' '.join(message.split())}\n")
+    return code
+
+
+def say(text: str) -> None:
+    """Tell people something, on one line however narrow their terminal."""
+    people.print(text, markup=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on a line of standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+@asynccontextmanager
+async def redis_at(url: str | None) -> AsyncIterator[Redis]:
+    """The Redis that the user means.
+
+    Raises:
+        RedisUnavailable: it does not answer.
+    """
+    if url is None:
+        embedded = EmbeddedRedis()
+        if not embedded.status().running:
+            raise RedisUnavailable(
+                "Redis is not running: start your own with `producer redis start` (`worker run` does it too), "
+                "or name one with --redis URL"
+            )
+        url = embedded.url
+    async with connect(url) as redis, plain_errors(url):
+        await redis.ping()
+        yield redis
+
+
+async def find_job(redis: Redis, job_id: str) -> JobStatus:
+    """The job's counters.
+
+    Raises:
+        Refused: there is no such job.
+    """
+    found = await status(redis, job_id)
+    if found is None:
+        raise Refused(f"there is no job {job_id!r}")
+    return found

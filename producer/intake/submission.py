@@ -1,0 +1,82 @@
+"""A stream of lines becomes a job: parsed, checked for double ids, staged, and committed all at once."""
+
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from redis.asyncio import Redis
+
+from producer.intake.digest import JobDigest
+from producer.intake.lines import Line, numbered_lines
+from producer.intake.rows import Reject, parse_line
+from producer.intake.unique import SeenIds
+from producer.record.jobs import Submission, status
+from producer.record.models import JobState, Outcome, RowFault
+
+
+class DuplicateIds(Exception):  # noqa: N818 - a finding about the input
+    """Two lines have one custom_id; the message names both."""
+
+
+class NothingReadable(Exception):  # noqa: N818 - a finding about the input
+    """Not one line can be used; the message says why the first cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a submission. `rows` counts all non-blank lines, the `invalid` ones included."""
+
+    job_id: str
+    state: JobState
+    rows: int
+    invalid: int
+    resumed: bool
+
+
+async def submit_lines(redis: Redis, stream: BinaryIO, *, model: str, name: str, new: bool) -> Submitted:
+    """Submit every line of `stream` as one job; memory does not grow with it.
+
+    The same rows for the same model give the job that was made of them before (`resumed`), unless `new`.
+
+    Raises:
+        DuplicateIds, NothingReadable: the input is refused; nothing of it stays.
+        redis.exceptions.RedisError: Redis failed; nothing of it can run.
+    """
+    staged = await Submission.begin(redis, model=model, name=name)
+    try:
+        digest = await _stage(staged, stream)
+        job_id = await staged.commit(digest.hexdigest(model, {}), insist=new)
+    except BaseException:
+        await staged.discard()
+        raise
+    found = await status(redis, job_id)
+    state = found.state if found else JobState.QUEUED
+    return Submitted(job_id, state, staged.rows, staged.invalid, resumed=job_id != staged.job_id)
+
+
+async def _stage(staged: Submission, stream: BinaryIO) -> JobDigest:
+    digest = JobDigest()
+    first_fault: tuple[int, RowFault] | None = None
+    with SeenIds() as seen:
+        for line in numbered_lines(stream):
+            row = parse_line(line, staged.rows)
+            if row.custom_id is not None:
+                _refuse_duplicate(row.custom_id, line.number, seen.add(row.custom_id, line.number))
+            if isinstance(row, Reject):
+                first_fault = first_fault or (line.number, row.fault)
+                digest.update(line.data.decode("latin-1") if isinstance(line, Line) else f"{line.size} bytes")
+                await staged.refuse(Outcome.failed_row(staged.rows, line.number, row.custom_id, row.fault))
+            else:
+                text = row.to_json()
+                digest.update(text)
+                await staged.add(row, text)
+    if staged.rows == staged.invalid:
+        if first_fault is None:
+            raise NothingReadable("there are no rows in it")
+        number, fault = first_fault
+        raise NothingReadable(f"none of its {staged.rows} rows can be used; line {number}: {fault.message}")
+    return digest
+
+
+def _refuse_duplicate(custom_id: str, line: int, earlier: int | None) -> None:
+    if earlier is not None:
+        raise DuplicateIds(f"custom_id {custom_id!r} is on line {earlier} and again on line {line}")

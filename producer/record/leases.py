@@ -1,0 +1,73 @@
+"""The worker's half of the record: claim a shard, renew, finish rows, give back, reap."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+
+from producer.record import scripts
+from producer.record.models import Outcome, Row
+
+#: How many expired leases one call of the reaper takes back; the rest waits for the next call.
+_REAP_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to answer one shard until it runs out: `epoch` fences off whoever held it before."""
+
+    job_id: str
+    shard: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A lease, and the shard's unfinished rows in input order."""
+
+    lease: Lease
+    rows: Sequence[Row]
+
+
+async def claim(redis: Redis, *, served: str, lease_ms: int) -> Claim | None:
+    """Lease the next shard for a worker that serves the model `served`; None when nothing waits."""
+    found = await scripts.run(redis, "claim", served, lease_ms)
+    if not found:
+        return None
+    job_id, shard, epoch, *stored = found
+    rows = [Row.from_json(int(index), text) for index, text in zip(stored[::2], stored[1::2], strict=True)]
+    return Claim(Lease(job_id, int(shard), int(epoch)), sorted(rows, key=lambda row: row.index))
+
+
+async def renew(redis: Redis, leases: Sequence[Lease], *, lease_ms: int) -> list[Lease]:
+    """Prolong leases in one round trip; returns those that are lost."""
+    answers = await scripts.run_many(
+        redis, [("renew", [lease.job_id, lease.shard, lease.epoch, lease_ms]) for lease in leases]
+    )
+    return [lease for lease, held in zip(leases, answers, strict=True) if not held]
+
+
+async def finish(redis: Redis, batches: Sequence[tuple[Lease, Sequence[Outcome]]]) -> list[int | None]:
+    """Write and count the outcomes of rows, in one round trip; each lease's batch is atomic.
+
+    Returns, batch by batch, how many rows were new, or None where the lease is lost (nothing was written).
+    May be called again after an error: a row that has a result keeps it and is not counted twice.
+    """
+    calls: list[scripts.Call] = []
+    for lease, outcomes in batches:
+        argv: list[str | int] = [lease.job_id, lease.shard, lease.epoch]
+        for end in outcomes:
+            argv += (end.index, end.line, int(end.failed), end.prompt_tokens, end.completion_tokens)
+        calls.append(("finish", argv))
+    return [written if written >= 0 else None for written in await scripts.run_many(redis, calls)]
+
+
+async def release(redis: Redis, lease: Lease) -> bool:
+    """Give a shard back with its unfinished rows; False when the lease was lost (or the shard finished)."""
+    return bool(await scripts.run(redis, "release", lease.job_id, lease.shard, lease.epoch))
+
+
+async def reap(redis: Redis) -> list[tuple[str, int]]:
+    """Make the shards of expired leases claimable; returns their (job, shard). Anybody may call it."""
+    found = await scripts.run(redis, "reap", _REAP_AT_ONCE)
+    return [(job_id, int(shard)) for job_id, shard in zip(found[::2], found[1::2], strict=True)]

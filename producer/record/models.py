@@ -1,0 +1,125 @@
+"""The wire format: what producers and workers say to each other, as values.
+
+Everything here travels through Redis as JSON (never pickle: whoever can write to Redis must not be able to
+run code in a worker).
+"""
+
+import json
+import secrets
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+CHAT_URL = "/v1/chat/completions"
+COMPLETIONS_URL = "/v1/completions"
+URLS = (CHAT_URL, COMPLETIONS_URL)
+
+#: A row, or a job, that names this model means "whatever the worker serves".
+TARGET = "target"
+
+
+class JobState(StrEnum):
+    """Where a job is in its life; every value is what `producer status` prints."""
+
+    SUBMITTING = "submitting"
+    """Rows are being staged; no worker can see them."""
+    QUEUED = "queued"
+    """Committed; no worker has claimed a shard yet."""
+    RUNNING = "running"
+    """At least one shard has been claimed."""
+    COMPLETED = "completed"
+    """Every row has a result or an error."""
+    CANCELLED = "cancelled"
+    """Stopped by a user; what was done stays."""
+
+    @property
+    def ended(self) -> bool:
+        """True when no row of the job will change any more."""
+        return self in (JobState.COMPLETED, JobState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One prompt: one non-blank line of the submitted file.
+
+    Attributes:
+        index: position among the job's non-blank lines, from 0. The row's identity inside its job.
+        line: line number in the submitted file, from 1, blank lines counted.
+        custom_id: the user's name for it, unique within the job (`row-<line>` where the line has none).
+        url: one of `URLS`, as in OpenAI's Batch API.
+        body: the request, as its URL defines it.
+    """
+
+    index: int
+    line: int
+    custom_id: str
+    url: str
+    body: dict[str, Any]
+
+    def to_json(self) -> str:
+        """The row as it is stored; its index is the key it is stored under."""
+        return dumps({"line": self.line, "custom_id": self.custom_id, "url": self.url, "body": self.body})
+
+    @classmethod
+    def from_json(cls, index: int, text: str | bytes) -> "Row":
+        """The row stored under `index`."""
+        return cls(index=index, **json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an engine made of a row: OpenAI's response body for the row's URL, and what it cost."""
+
+    body: dict[str, Any]
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowFault:
+    """Why a row has no answer and never will: the row itself is at fault.
+
+    Attributes:
+        code: a short machine-readable word, such as `invalid_json` or `context_length_exceeded`.
+        message: one sentence for the user.
+    """
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a row: its line in the results file, and what the job's counters gain by it."""
+
+    index: int
+    line: str
+    failed: bool
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @classmethod
+    def answered(cls, row: Row, answer: Answer) -> "Outcome":
+        """A success line in the shape of OpenAI's batch output file."""
+        response = {"status_code": 200, "request_id": _new_id("req"), "body": answer.body}
+        line = _result_line(row.custom_id, response, None)
+        return cls(row.index, line, False, answer.prompt_tokens, answer.completion_tokens)
+
+    @classmethod
+    def failed_row(cls, index: int, line: int, custom_id: str | None, fault: RowFault) -> "Outcome":
+        """An error line; `error.line` says which line of the submitted file is meant."""
+        error = {"code": fault.code, "message": fault.message, "line": line}
+        return cls(index, _result_line(custom_id, None, error), failed=True)
+
+
+def _result_line(custom_id: str | None, response: dict[str, Any] | None, error: dict[str, Any] | None) -> str:
+    return dumps({"id": _new_id("batch_req"), "custom_id": custom_id, "response": response, "error": error})
+
+
+def _new_id(kind: str) -> str:
+    return f"{kind}_{secrets.token_hex(12)}"
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON on one line; text stays readable (no \\u escapes, so U+2028 stays U+2028)."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,1 @@
+"""This user's own Redis server, for machines where nobody runs one."""

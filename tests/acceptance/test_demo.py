@@ -1,0 +1,57 @@
+"""`make demo`, as a newcomer types it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from shell import ROOT
+
+SECONDS = 200
+
+
+def processes_of_the_demo() -> list[int]:
+    """Every process that was started for a demo's private data."""
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if b"MINEDRAFT_DATA_DIR=/tmp/minedraft-demo-" in environment.read_bytes():
+                found.append(int(environment.parent.name))
+        except OSError:  # ended meanwhile
+            continue
+    return found
+
+
+def test_make_demo() -> None:
+    ended = subprocess.run(["make", "demo"], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert ended.returncode == 0, ended.stderr
+    last = ended.stdout.strip().splitlines()[-1]
+    assert re.match(r"demo: 16/16 rows answered, \d+ tokens in .* tokens/s .*results in \.demo/results\.jsonl$", last)
+    results = [json.loads(line) for line in (ROOT / ".demo" / "results.jsonl").read_text().splitlines()]
+    assert [line["custom_id"] for line in results] == [f"vicuna-{n}" for n in range(1, 17)]
+    for line in results:
+        text = line["response"]["body"]["choices"][0]["message"]["content"]
+        words = re.findall(r"[a-z]+", text.lower())
+        assert len(words) > 20
+        assert {"the", "and", "of", "to", "is", "a"} & set(words), text
+    assert processes_of_the_demo() == []
+
+
+def test_everything_ends_with_a_demo_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "ops" / "demo.py", "--out", tmp_path]
+    with (tmp_path / "err").open("wb") as err:
+        demo = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err, start_new_session=True)
+    deadline = time.monotonic() + SECONDS
+    while b"submitted" not in (tmp_path / "err").read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert len(processes_of_the_demo()) >= 3
+    os.killpg(demo.pid, signal.SIGKILL)
+    demo.wait()
+    while processes_of_the_demo():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

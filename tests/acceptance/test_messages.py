@@ -1,0 +1,126 @@
+"""Whatever a user gets wrong: one clear line on standard error, the right exit code, never a traceback."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from shell import Shell, lines
+
+NO_REDIS = "redis://127.0.0.1:1/0"
+
+FAKE = ("worker", "run", "--engine", "fake")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        (("producer", "submit", "missing.jsonl"), 2, "missing.jsonl"),
+        (("producer", "submit", "."), 2, "directory"),
+        (("producer", "submit", "empty.jsonl"), 2, "no rows"),
+        (("producer", "submit", "blank.jsonl"), 2, "no rows"),
+        (("producer", "submit", "broken.jsonl"), 2, "line 1"),
+        (("producer", "submit", "twice.jsonl"), 2, "line 2 and again on line 4"),
+        (("producer", "submit", "implicit.jsonl"), 2, "line 1 and again on line 2"),
+        (("producer", "submit", "good.jsonl", "--redis", NO_REDIS), 3, "cannot be reached"),
+        (("producer", "submit", "good.jsonl", "--redis", "http://x"), 3, "not a Redis URL"),
+        (("producer", "status", "nosuchjob"), 2, "nosuchjob"),
+        (("producer", "watch", "nosuchjob"), 2, "nosuchjob"),
+        (("producer", "results", "nosuchjob"), 2, "nosuchjob"),
+        (("producer", "status", "x", "--redis", NO_REDIS), 3, "cannot be reached"),
+        (("producer", "watch", "x", "--redis", NO_REDIS), 3, "cannot be reached"),
+        (("producer", "results", "x", "--redis", NO_REDIS), 3, "cannot be reached"),
+        ((*FAKE, "--redis", NO_REDIS), 3, "cannot be reached"),
+        ((*FAKE, "--mode", "psd"), 2, "psd"),
+        ((*FAKE, "--mode", "fast"), 2, "--mode"),
+        ((*FAKE, "--max-num-seqs", "0"), 2, "--max-num-seqs"),
+        ((*FAKE, "--engine-args=--no-such-flag"), 2, "--no-such-flag"),
+        ((*FAKE, "--config", "nosuch.toml"), 2, "nosuch.toml"),
+        ((*FAKE, "--metrics-host", "203.0.113.1"), 2, "203.0.113.1"),
+        (("worker", "run", "--model", "/no/such/model"), 2, "/no/such/model"),
+        (("worker", "run", "--model", "no-such-org/no-such-model"), 2, "no-such-org/no-such-model"),
+        (("worker", "run", "--model", "."), 2, "config.json"),
+        (("worker", "run", "--mode", "sd"), 2, "--draft-model"),
+        (("worker", "run", "--engine-args=--no-such-flag"), 2, "--no-such-flag"),
+    ],
+    ids=lambda value: "-".join(value[:1] + value[-2:]) if isinstance(value, tuple) else None,
+)
+def test_one_clear_line(shell: Shell, command: tuple[str, ...], code: int, words: str) -> None:
+    folder = shell.folder
+    (folder / "empty.jsonl").touch()
+    (folder / "blank.jsonl").write_text("\n  \n\r\n")
+    (folder / "broken.jsonl").write_text("{\n[]\n")
+    (folder / "good.jsonl").write_text(lines(2))
+    (folder / "twice.jsonl").write_text(
+        '{"prompt":"a"}\n{"prompt":"a","custom_id":"x"}\n\n{"prompt":"b","custom_id":"x"}'
+    )
+    (folder / "implicit.jsonl").write_text('{"prompt":"a","custom_id":"row-2"}\n{"prompt":"b"}\n')
+    ended = shell.run(*command)
+    assert ended.returncode == code, ended.stderr
+    last = ended.stderr.strip().splitlines()[-1]
+    assert words in last
+    assert "Traceback" not in ended.stderr
+    said = [line for line in ended.stderr.splitlines() if " INFO " not in line and " WARNING " not in line]
+    assert len(said) == 1, ended.stderr
+    assert ended.stdout == ""
+
+
+def test_a_refused_file_leaves_nothing_behind(shell: Shell) -> None:
+    shell.producer("submit", "-", text='{"prompt":"a","custom_id":"x"}\n' * 2, code=2)
+    shell.producer("submit", "-", text="{broken\n", code=2)
+    assert shell.producer("status", "--json").strip() == "[]"
+
+
+@pytest.mark.parametrize("command", ["submit", "status", "watch", "results"])
+def test_redis_not_running(shell: Shell, command: str) -> None:
+    shell.producer("redis", "stop")
+    argument = "-" if command == "submit" else "x"
+    ended = shell.run("producer", command, argument, text=lines(1))
+    assert ended.returncode == 3
+    assert len(ended.stderr.splitlines()) == 1
+    assert "producer redis start" in ended.stderr
+
+
+def test_the_default_metrics_port_moves_and_an_asked_one_does_not(shell: Shell) -> None:
+    workers = [shell.fake(), shell.fake()]
+    ports = [int(worker.text().split("metrics: http://127.0.0.1:")[1].split("/")[0]) for worker in workers]
+    assert ports[0] != ports[1]
+    assert "is taken" in workers[1].text()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = shell.run(*FAKE, "--metrics-port", str(port))
+    assert ended.returncode == 2
+    assert str(port) in ended.stderr.splitlines()[-1]
+
+
+def test_results_to_a_place_that_cannot_be_written(shell: Shell) -> None:
+    job = shell.submit(text=lines(1))["job_id"]
+    for output in ("/no/such/folder/out.jsonl", "."):
+        ended = shell.run("producer", "results", job, "-o", output)
+        assert ended.returncode == 2
+        assert len(ended.stderr.splitlines()) == 1
+    shell.producer("results", job, "-o", "/dev/null")
+    assert not Path("/dev/null").is_file()
+
+
+def test_a_reader_that_has_seen_enough(shell: Shell) -> None:
+    shell.fake()
+    job = shell.submit(text=lines(3000))["job_id"]
+    shell.producer("watch", job)
+    ended = shell.run("bash", "-c", f"producer results {job} | head -1")
+    assert ended.returncode == 0
+    assert "Traceback" not in ended.stderr
+    assert len(ended.stdout.splitlines()) == 1
+
+
+def test_an_evicting_redis_is_refused(shell: Shell) -> None:
+    from redis import Redis
+
+    from producer.server.embedded import EmbeddedRedis
+
+    with Redis.from_url(EmbeddedRedis(shell.folder / "data" / "redis").url) as redis:
+        redis.config_set("maxmemory-policy", "allkeys-lru")
+    ended = shell.run(*FAKE)
+    assert ended.returncode == 2
+    assert "noeviction" in ended.stderr.splitlines()[-1]

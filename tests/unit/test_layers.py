@@ -1,0 +1,50 @@
+"""Who may import whom: the producer is light, and the queue, the engines and the two-batch engine do not mix."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module or ""}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("room", "never"),
+    [
+        ("producer", ("worker", "arq", "torch", "vllm", "transformers")),
+        ("worker/queue", ("vllm", "torch", "worker.engine.vllm", "worker.engine.fake", "worker.models")),
+        ("worker/engine", ("redis", "arq", "worker.queue", "worker.service", "worker.settings", "producer.cli")),
+        ("worker/models", ("redis", "arq", "vllm", "worker.queue", "worker.engine")),
+    ],
+)
+def test_a_room_knows_only_what_it_may(room: str, never: tuple[str, ...]) -> None:
+    files = list((ROOT / room).rglob("*.py"))
+    assert files
+    for path in files:
+        for module in imports(path):
+            assert not any(f"{module}.".startswith(f"{name}.") for name in never), f"{path} imports {module}"
+
+
+def test_the_producer_loads_nothing_heavy() -> None:
+    code = "import sys, producer.cli; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "vllm", "arq", "worker", "numpy", "transformers"} & set(loaded)
+
+
+def test_no_file_is_long() -> None:
+    for path in [*(ROOT / "producer").rglob("*.py"), *(ROOT / "worker").rglob("*.py")]:
+        assert len(path.read_text().splitlines()) <= 400, path

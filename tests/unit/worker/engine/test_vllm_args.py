@@ -1,0 +1,69 @@
+"""From options to flags, and what is found out before vLLM is asked."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from worker.engine import vllm_args
+from worker.engine.protocol import EngineStartError
+from worker.engine.vllm_args import VllmOptions, check_model, default_flags, mode_flags
+
+
+def test_plain_decoding_needs_no_flags_of_its_own() -> None:
+    options = VllmOptions("m", "n", draft_model="d")
+    assert mode_flags(options) == []
+    assert options.models == ["m"]
+
+
+def test_speculative_decoding_is_vllms_own() -> None:
+    options = VllmOptions("m", "n", mode="sd", draft_model="d", num_speculative_tokens=4)
+    flag, value = mode_flags(options)
+    assert flag == "--speculative-config"
+    assert json.loads(value) == {"method": "draft_model", "model": "d", "num_speculative_tokens": 4}
+    assert options.models == ["m", "d"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(VllmOptions("m", "n", mode="sd"), "--draft-model"), (VllmOptions("m", "n", mode="psd"), "'psd'")],  # type: ignore[arg-type]
+)
+def test_an_impossible_mode_is_refused(options: VllmOptions, words: str) -> None:
+    with pytest.raises(EngineStartError, match=words):
+        mode_flags(options)
+
+
+def test_options_become_flags() -> None:
+    flags = default_flags(VllmOptions("m", "n", tensor_parallel_size=2, max_num_seqs=5), cpu=False)
+    pairs = dict(pairwise(flags))
+    assert pairs["--model"] == "m"
+    assert pairs["--served-model-name"] == "n"
+    assert pairs["--tensor-parallel-size"] == "2"
+    assert pairs["--max-num-seqs"] == "5"
+    assert "--worker-cls" not in flags
+    assert "--worker-cls" in default_flags(VllmOptions("m", "n"), cpu=True)
+
+
+def test_a_model_folder_must_have_a_model(tmp_path: Path) -> None:
+    with pytest.raises(EngineStartError, match=r"model not found.*config\.json"):
+        check_model(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    check_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["/no/such/folder", "./nothing", "../nothing", "a/b/c"])
+def test_a_path_that_is_none_is_said_to_be_missing(name: str) -> None:
+    with pytest.raises(EngineStartError, match="model not found: there is no folder"):
+        check_model(name)
+
+
+def test_a_name_is_looked_for_in_the_cache_alone_when_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: True)
+    with pytest.raises(EngineStartError, match="no-such/model is no folder here and not in the Hugging Face cache"):
+        check_model("no-such/model")
+
+
+@pytest.mark.parametrize(("given", "names"), [(None, ("m",)), ("n", ("n",)), (["a", "b"], ("a", "b"))])
+def test_served_names(given: object, names: tuple[str, ...]) -> None:
+    assert vllm_args.served_names(vllm_args.Namespace(served_model_name=given, model="m")) == names

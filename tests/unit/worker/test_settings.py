@@ -1,0 +1,74 @@
+"""What `worker run` can be told, and by whom."""
+
+from pathlib import Path
+
+import pytest
+
+from worker.settings import RunSettings, UsageError, read_settings
+
+
+@pytest.fixture(autouse=True)
+def _nothing_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in RunSettings.model_fields:
+        monkeypatch.delenv(f"MINEDRAFT_{name.upper()}", raising=False)
+
+
+def test_flags_win_over_variables_and_those_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "minedraft.toml").write_text('mode = "sd"\nmax_num_seqs = 3\nmodel = "file"\n')
+    monkeypatch.setenv("MINEDRAFT_MAX_NUM_SEQS", "4")
+    monkeypatch.setenv("MINEDRAFT_MODEL", "variable")
+    settings = read_settings(["--model", "flag"])
+    assert (settings.mode, settings.max_num_seqs, settings.model) == ("sd", 4, "flag")
+
+
+@pytest.mark.parametrize("where", ["flag", "variable"])
+def test_another_file_can_be_named(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other.toml").write_text("max_num_seqs = 7\n")
+    monkeypatch.setenv("MINEDRAFT_CONFIG", "other.toml" if where == "variable" else "")
+    assert read_settings(["--config", "other.toml"] if where == "flag" else []).max_num_seqs == 7
+
+
+@pytest.mark.parametrize("flag", ["--redis", "--redis-url"])
+def test_redis_by_flag(flag: str) -> None:
+    assert read_settings([flag, "redis://x"]).redis_url == "redis://x"
+
+
+def test_redis_by_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINEDRAFT_REDIS_URL", "redis://y")
+    assert read_settings([]).redis_url == "redis://y"
+
+
+@pytest.mark.parametrize(
+    ("argv", "served"),
+    [([], "target"), (["--model", "/m"], "/m"), (["--model", "/m", "--served-model-name", "n"], "n")],
+)
+def test_the_served_name(argv: list[str], served: str) -> None:
+    assert read_settings(argv).served == served
+
+
+@pytest.mark.parametrize(
+    ("argv", "word"),
+    [
+        (["--max-num-seqs", "0"], "--max-num-seqs"),
+        (["--max-num-seqs", "many"], "--max-num-seqs"),
+        (["--mode", "fast"], "--mode"),
+        (["--bogus"], "--bogus"),
+        (["surplus"], "surplus"),
+        (["--metrics-port", "65536"], "--metrics-port"),
+        (["--config", "missing.toml"], "missing.toml"),
+        (["--model"], "--model"),
+    ],
+)
+def test_nonsense_is_one_line_that_names_it(argv: list[str], word: str) -> None:
+    with pytest.raises(UsageError) as error:
+        read_settings(argv)
+    assert word in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("text", "word"), [("modle = 1\n", "modle"), ("mode = \n", "TOML"), ("mode = 3\n", "mode")])
+def test_a_bad_file_is_one_line(text: str, word: str, tmp_path: Path) -> None:
+    (tmp_path / "minedraft.toml").write_text(text)
+    with pytest.raises(UsageError, match=word):
+        read_settings([])

@@ -1,0 +1,1 @@
+"""The heavy side of minedraft-worker: claims shards of rows and answers them with an engine."""

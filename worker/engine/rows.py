@@ -1,0 +1,42 @@
+"""What every engine checks in a row before it answers, and how it words what is wrong; knows no engine."""
+
+from collections.abc import Collection
+
+from producer.record.models import TARGET, URLS, Row
+from worker.engine.protocol import RowError
+
+#: Longest message of a row error; vLLM repeats whole prompts in some of its own.
+MESSAGE_CHARACTERS = 500
+
+
+def check_row(row: Row, served: Collection[str]) -> None:
+    """Refuse what no engine serving the model names `served` could answer.
+
+    Raises:
+        RowError: `unsupported_url`, `streaming_not_supported` or `model_not_found`.
+    """
+    if row.url not in URLS:
+        raise RowError("unsupported_url", f"url {row.url!r} is not supported, only {' and '.join(URLS)} are")
+    if row.body.get("stream"):
+        raise RowError("streaming_not_supported", "a row cannot be streamed: leave `stream` out")
+    model = row.body.get("model")
+    if isinstance(model, str) and model not in (*served, TARGET):
+        names = ", ".join(repr(name) for name in served)
+        raise RowError("model_not_found", one_line(f"the row asks for model {model!r}, this worker serves {names}"))
+
+
+def check_fields(row: Row, known: Collection[str]) -> None:
+    """Refuse parameters that the row's URL does not have: ignoring one would answer another question.
+
+    Raises:
+        RowError: `unknown_parameter`, naming the first one.
+    """
+    for name in row.body:
+        if name not in known:
+            raise RowError("unknown_parameter", one_line(f"{row.url} has no parameter {name!r}"))
+
+
+def one_line(text: str, most: int = MESSAGE_CHARACTERS) -> str:
+    """The text on a single line of at most `most` characters, for a terminal or an error row."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 3] + "..."

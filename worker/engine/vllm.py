@@ -1,0 +1,146 @@
+"""The real engine: vLLM behind the `Engine` protocol. Imports vLLM only when it starts.
+
+vLLM's front end (parsing, templates, tokenizing, detokenizing) runs in a thread with a loop of its own, its engine
+core and workers in processes of their own; the caller's loop only passes rows to the thread.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from producer.record.models import Answer, Row
+from worker.engine import platform, vllm_args, vllm_plugin
+from worker.engine.loop_thread import LoopStopped, LoopThread
+from worker.engine.protocol import EngineDead, EngineStartError
+from worker.engine.vllm_args import VllmOptions
+from worker.engine.vllm_failures import start_failure
+
+if TYPE_CHECKING:
+    from worker.engine.vllm_server import VllmServer
+
+__all__ = ["VllmEngine", "VllmOptions"]
+
+_CORE = "EngineCore"  # what vLLM calls the process
+_KILL_EVERY_S = 0.2
+
+
+class VllmEngine:
+    """Implements `Engine`. One at a time in a process: vLLM keeps its metrics and its logging once."""
+
+    def __init__(self, options: VllmOptions) -> None:
+        self._options = options
+        self._capacity = options.max_num_seqs
+        self._thread: LoopThread | None = None
+        self._server: VllmServer | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def capacity(self) -> int:
+        """How many rows vLLM runs at once: `max_num_seqs`, that of `engine_args` once started."""
+        return self._capacity
+
+    async def start(self) -> None:
+        """Load the model and be ready to answer; takes most of a minute.
+
+        Raises:
+            EngineStartError: it cannot start.
+            EngineDead: it was killed while starting.
+        """
+        self._thread = LoopThread("vllm-front-end")
+        self._folder = tempfile.TemporaryDirectory(prefix="minedraft-")
+        self._server = await self._thread.run(self._open(self._errors(self._folder)))
+        self._capacity = self._server.max_num_seqs
+
+    async def answer(self, row: Row) -> Answer:
+        """Answer one row; cancelling the call aborts it in vLLM.
+
+        Raises:
+            RowError: the row is at fault, or vLLM fails on it.
+            EngineDead: the engine died, or was closed.
+        """
+        thread, server = self._running()
+        try:
+            return await thread.run(server.answer(row))
+        except LoopStopped:
+            raise EngineDead("the engine was closed before the answer was complete") from None
+
+    async def wait_dead(self) -> str:
+        """Return when one of vLLM's processes has died, within a second, with how it ended."""
+        thread, server = self._running()
+        assert self._folder is not None
+        end = await thread.run(server.wait_dead())
+        error = vllm_plugin.first_error(self._errors(self._folder))
+        return f"{end} ({error})" if error else end
+
+    async def close(self) -> None:
+        """End vLLM's processes; those of an engine that is still starting are killed."""
+        thread, server, folder = self._thread, self._server, self._folder
+        self._thread = self._server = self._folder = None
+        if thread is None or folder is None:
+            return
+        if server is None:
+            await _stop_start(thread)
+        else:
+            await thread.run(_close(server))
+            await thread.stop()
+        folder.cleanup()
+
+    def _running(self) -> "tuple[LoopThread, VllmServer]":
+        if self._thread is None or self._server is None:
+            raise EngineDead("the engine is not running")
+        return self._thread, self._server
+
+    async def _open(self, errors: str) -> "VllmServer":
+        """All that blocks, in the thread: import vLLM, start its processes, load the model."""
+        options, cpu = self._options, platform.is_cpu_build()
+        vllm_args.mode_flags(options)
+        for model in options.models:
+            vllm_args.check_model(model)
+        platform.set_environment(os.environ, options.models, options.tensor_parallel_size, cpu=cpu)
+        os.environ[vllm_plugin.OWNER], os.environ[vllm_plugin.ERRORS] = str(os.getpid()), errors
+        try:
+            from worker.engine.vllm_server import VllmServer  # noqa: PLC0415 - imports vLLM: seconds
+
+            parsed = vllm_args.parse(options, cpu=cpu)
+            platform.set_compiler(os.environ, eager=parsed.enforce_eager, cpu=cpu)
+            server = await VllmServer.open(parsed)
+        except EngineStartError:
+            raise
+        except Exception as error:
+            raise start_failure(error, vllm_plugin.first_error(errors)) from error
+        vllm_plugin.shorten_errors(os.devnull)  # the front end's own; vLLM has set up its logging only now
+        return server
+
+    @staticmethod
+    def _errors(folder: "tempfile.TemporaryDirectory[str]") -> str:
+        return str(Path(folder.name, "errors"))
+
+
+async def _close(server: "VllmServer") -> None:
+    server.close()
+
+
+async def _stop_start(thread: LoopThread) -> None:
+    """Stop a thread that may be waiting for vLLM's processes to come up: nothing but their end interrupts it."""
+    stopping = asyncio.create_task(thread.stop())
+    while not stopping.done():
+        _kill_cores()
+        await asyncio.wait({stopping}, timeout=_KILL_EVERY_S)
+    await stopping
+
+
+def _kill_cores() -> None:
+    """Kill vLLM's engine core and its workers, which do not yet watch it while they load."""
+    import psutil  # type: ignore[import-untyped] # noqa: PLC0415 - comes with vLLM
+
+    for core in multiprocessing.active_children():
+        if core.name.startswith(_CORE) and core.pid is not None:
+            try:
+                family = psutil.Process(core.pid).children(recursive=True)
+                for process in [*family, psutil.Process(core.pid)]:
+                    process.kill()
+            except psutil.NoSuchProcess:
+                continue

@@ -1,0 +1,157 @@
+"""From the worker's settings to vLLM's own: plain values in, `vllm serve` flags out, parsed by vLLM's parser."""
+
+import json
+import re
+import shlex
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from worker.engine import platform
+from worker.engine.protocol import EngineStartError
+from worker.engine.rows import one_line
+
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_HUB_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class VllmOptions:
+    """How to run vLLM.
+
+    Attributes:
+        model: a folder, or a name on the Hugging Face Hub.
+        served_model_name: what rows call it.
+        mode: `ar` (one token a step) or `sd` (vLLM's own speculative decoding).
+        draft_model: the model that drafts; `sd` only.
+        tensor_parallel_size: devices that share the target model.
+        num_speculative_tokens: tokens drafted per step; `sd` only.
+        max_num_seqs: rows in flight.
+        engine_args: more flags, as `vllm serve` takes them; they win over everything above.
+    """
+
+    model: str
+    served_model_name: str
+    mode: Literal["ar", "sd"] = "ar"
+    draft_model: str | None = None
+    tensor_parallel_size: int = 1
+    num_speculative_tokens: int = 1
+    max_num_seqs: int = 16
+    engine_args: str = ""
+
+    @property
+    def models(self) -> list[str]:
+        """The models that this mode loads."""
+        return [self.model, self.draft_model] if self.mode == "sd" and self.draft_model else [self.model]
+
+
+def default_flags(options: VllmOptions, *, cpu: bool) -> list[str]:
+    """The command line that the options stand for, without the user's own `engine_args`.
+
+    Raises:
+        EngineStartError: the options contradict each other.
+    """
+    return [
+        *("--model", options.model),
+        *("--served-model-name", options.served_model_name),
+        *("--tensor-parallel-size", str(options.tensor_parallel_size)),
+        *("--max-num-seqs", str(options.max_num_seqs)),
+        "--no-use-tqdm-on-load",
+        *platform.engine_flags(cpu=cpu),
+        *mode_flags(options),
+    ]
+
+
+def mode_flags(options: VllmOptions) -> list[str]:
+    """What the engine mode adds to the command line.
+
+    Raises:
+        EngineStartError: the mode lacks something, or does not exist.
+    """
+    match options.mode:
+        case "ar":
+            return []
+        case "sd":
+            if not options.draft_model:
+                raise EngineStartError("mode sd needs a draft model: --draft-model")
+            speculation = {
+                "method": "draft_model",
+                "model": options.draft_model,
+                "num_speculative_tokens": options.num_speculative_tokens,
+            }
+            return ["--speculative-config", json.dumps(speculation)]
+        case unknown:
+            raise EngineStartError(f"there is no engine mode {unknown!r}")
+
+
+def parse(options: VllmOptions, *, cpu: bool) -> Namespace:
+    """Read all flags with vLLM's own parser: its engine's and those of its OpenAI front end.
+
+    Raises:
+        EngineStartError: an unknown flag, a bad value, or options that contradict each other.
+    """
+    from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - seconds
+    from vllm.entrypoints.launchers.cli_args import BaseFrontendArgs  # noqa: PLC0415
+    from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: PLC0415
+
+    class Parser(FlexibleArgumentParser):  # type: ignore[misc] # vLLM's types are not read
+        def error(self, message: str) -> NoReturn:
+            raise EngineStartError(one_line(f"--engine-args: {message}"))
+
+    parser = Parser(add_help=False, allow_abbrev=False)
+    BaseFrontendArgs.add_cli_args(parser)
+    AsyncEngineArgs.add_cli_args(parser)
+    try:
+        parsed: Namespace = parser.parse_args(default_flags(options, cpu=cpu))
+        return parser.parse_args(shlex.split(options.engine_args), parsed)  # type: ignore[no-any-return]
+    except ValueError as error:  # an open quote, or a flag whose type checks its value by itself
+        raise EngineStartError(one_line(f"--engine-args: {error}")) from None
+
+
+def check_model(name: str) -> None:
+    """See that a model can be had, before minutes are spent on finding out that it cannot.
+
+    Raises:
+        EngineStartError: there is no such folder, no model in it, or nothing of that name on the Hub.
+    """
+    path = Path(name)
+    if path.is_dir():
+        if not any((path / file).is_file() for file in ("config.json", "params.json")):
+            raise EngineStartError(f"model not found: the folder {name} has no config.json")
+        return
+    if path.is_file():
+        return  # a GGUF file: vLLM knows
+    if not _HUB_NAME.fullmatch(name):
+        if "://" in name:
+            return  # an object store: vLLM knows
+        raise EngineStartError(f"model not found: there is no folder {name}")
+    _check_hub(name)
+
+
+def _check_hub(name: str) -> None:
+    from huggingface_hub import HfApi, try_to_load_from_cache  # noqa: PLC0415 - comes with vLLM
+    from huggingface_hub.constants import is_offline_mode  # noqa: PLC0415
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError  # noqa: PLC0415
+
+    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return
+    not_here = f"model not found: {name} is no folder here and not in the Hugging Face cache"
+    if is_offline_mode():
+        raise EngineStartError(f"{not_here}, and HF_HUB_OFFLINE is set")
+    try:
+        HfApi().model_info(name, timeout=_HUB_TIMEOUT_S)
+    except GatedRepoError:
+        raise EngineStartError(f"model {name} is gated: its owner must let you in (HF_TOKEN)") from None
+    except RepositoryNotFoundError:
+        raise EngineStartError(f"{not_here}, and not on the Hugging Face Hub") from None
+    except Exception as error:
+        raise EngineStartError(one_line(f"{not_here}, and the Hub cannot be asked: {error}")) from None
+
+
+def served_names(parsed: Namespace) -> tuple[str, ...]:
+    """The names that rows may use, the first one is the name in answers."""
+    names: Any = parsed.served_model_name
+    if not names:
+        return (parsed.model,)
+    return (names,) if isinstance(names, str) else tuple(names)

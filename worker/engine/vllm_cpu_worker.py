@@ -1,0 +1,85 @@
+"""vLLM's CPU worker with two of its faults put right. Named by `--worker-cls`; runs in vLLM's worker processes.
+
+Both are faults of vLLM 0.32.0. The speculative sampler's is looked for each time before it is put right.
+"""
+
+import logging
+from typing import Any
+
+import torch
+from vllm.triton_utils.dispatcher import register_kernels
+from vllm.v1.sample.rejection_sampler import expand_batch_to_tokens
+from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+from vllm.v1.worker.cpu_worker import CPUWorker
+
+EXPAND_KERNEL = "vllm.v1.sample.rejection_sampler.expand_kernel"
+
+
+class CpuWorker(CPUWorker):  # type: ignore[misc] # vLLM's types are not read
+    """vLLM's, with a model runner that survives seeds and a speculative sampler that reads temperatures."""
+
+    def init_device(self) -> None:
+        """Make the model runner."""
+        super().init_device()
+        if type(self.model_runner) is CPUModelRunner:  # it has no place where another class could be named
+            self.model_runner.__class__ = SeededModelRunner
+        if self.vllm_config.speculative_config is not None and not expands_rightly():
+            logging.getLogger(register_kernels.__module__).setLevel(logging.ERROR)  # "already registered", on purpose
+            register_kernels({EXPAND_KERNEL: expand})
+
+
+class SeededModelRunner(CPUModelRunner):  # type: ignore[misc]
+    """Rewinds the random numbers of a request whose sample is thrown away.
+
+    After each chunk of a prompt but the last vLLM samples a token and discards it. To leave a request's seed as it
+    was it moves the generator's offset back, which CUDA generators have and CPU generators answer with
+    an error that ends the engine. Here the generator's state is put back instead.
+    """
+
+    def _sample(self, *args: Any, **kwargs: Any) -> Any:
+        generators = self.input_batch.generators
+        unfinished = self.discard_request_mask.np[: self.input_batch.num_reqs].nonzero()[0]
+        states = {int(i): generators[int(i)].get_state() for i in unfinished if int(i) in generators}
+        sampled = super()._sample(*args, **kwargs)
+        for i, state in states.items():
+            generators[i].set_state(state)
+        return sampled
+
+    def _bookkeeping_sync(self, *args: Any, **kwargs: Any) -> Any:
+        generators, self.input_batch.generators = self.input_batch.generators, {}
+        try:
+            return super()._bookkeeping_sync(*args, **kwargs)
+        finally:
+            self.input_batch.generators = generators
+
+
+def expands_rightly() -> bool:
+    """Whether the kernel in place repeats [0.5, 2.0] as it should."""
+    expanded = expand_batch_to_tokens(torch.tensor([0.5, 2.0]), torch.tensor([1, 3], dtype=torch.int32), 3)
+    return bool(expanded.tolist() == [0.5, 2.0, 2.0])
+
+
+def expand(
+    output: torch.Tensor,
+    source: torch.Tensor,
+    cu_num_tokens: torch.Tensor,
+    replace_from: float,
+    replace_to: float,
+    MAX_NUM_TOKENS: int = 0,  # noqa: N803 - vLLM calls it so
+) -> None:
+    """Write each request's value once for each of its tokens, with `replace_from` replaced.
+
+    vLLM's own writes into an int64 copy of `output` that nobody reads, which leaves temperatures, top-k and top-p
+    of the speculative sampler uninitialised.
+
+    Args:
+        output: [tokens], written.
+        source: [requests], of any type.
+        cu_num_tokens: [requests], tokens of all requests up to and including this one.
+        replace_from: the value to replace.
+        replace_to: what to replace it with.
+        MAX_NUM_TOKENS: of no use here.
+    """
+    counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
+    values = torch.where(source == replace_from, torch.as_tensor(replace_to, dtype=source.dtype), source)
+    output.copy_(values.repeat_interleave(counts))

@@ -1,0 +1,28 @@
+"""Why vLLM did not start, in one line: it says so in pages, and in several processes."""
+
+import re
+
+from pydantic import ValidationError
+
+from worker.engine.protocol import EngineDead, EngineStartError
+from worker.engine.rows import one_line
+
+_KILLED = re.compile(r"Failed core proc\(s\): \{'(\w+)': -(\d+)")
+
+
+def start_failure(error: Exception, first_error: str | None) -> EngineStartError | EngineDead:
+    """What to raise for an exception that vLLM raised while starting.
+
+    Args:
+        error: the exception, as the front end saw it.
+        first_error: the first error that the engine's processes left, if they left any.
+    """
+    killed = _KILLED.search(str(error))
+    if killed:
+        name, signal = killed.groups()
+        return EngineDead(f"vLLM's process {name} was killed by signal {signal} while starting")
+    if isinstance(error, ValidationError):
+        reason = "; ".join(mistake["msg"].removeprefix("Value error, ") for mistake in error.errors())
+    else:
+        reason = first_error or f"{type(error).__name__}: {error}"
+    return EngineStartError(one_line(f"vLLM cannot start: {reason}"))

@@ -1,0 +1,86 @@
+"""What this project adds to the processes that vLLM starts: `register` is one of vLLM's general plugins.
+
+vLLM calls it in each of its processes (entry point group `vllm.general_plugins`); it does nothing in those of
+other programs. Imports nothing but the standard library, and stays that way: it runs first thing in each process.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from multiprocessing import parent_process
+from pathlib import Path
+
+#: Set by the process that owns the engine: its process id, and where the engine's processes leave their errors.
+OWNER, ERRORS = "MINEDRAFT_ENGINE_OWNER", "MINEDRAFT_ENGINE_ERRORS"
+#: How long a process whose parent has died may take to end by itself (seconds).
+GRACE_S = 5.0
+
+
+def register() -> None:
+    """Make this process, if it is one of our engine's, leave its errors and end with the engine's owner."""
+    owner = os.environ.get(OWNER)
+    if owner is None or int(owner) == os.getpid():
+        return
+    shorten_errors(os.environ[ERRORS])
+    if int(owner) == os.getppid():  # the engine core; its workers are born into its group
+        # Ctrl-C goes to every process of the terminal's group, but the owner decides when its engine ends.
+        os.setpgid(0, 0)
+    threading.Thread(target=_end_with_parent, name="minedraft-parent-watch", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End when the process that started this one has died.
+
+    vLLM's engine core outlives an owner that was killed, for ever, with its memory and its devices; and its workers
+    do not look after it while they load a model.
+    """
+    parent = parent_process()
+    if parent is None:
+        return
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)  # vLLM's way: stop, and end those below
+    time.sleep(GRACE_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def shorten_errors(path: str) -> None:
+    """Log vLLM's errors as one line each, unless its log level shows more than warnings; leave them in a file too.
+
+    An exception passes through several processes of vLLM, and each prints its whole traceback.
+    """
+    for handler in logging.getLogger("vllm").handlers:
+        if not any(isinstance(present, _OneLineErrors) for present in handler.filters):
+            handler.addFilter(_OneLineErrors(path, shorten=handler.level >= logging.WARNING))
+
+
+def first_error(path: str) -> str | None:
+    """The error that one of the engine's processes met first, in one line: the others follow from it."""
+    try:
+        with Path(path).open(encoding="utf-8") as errors:
+            return errors.readline().strip() or None
+    except FileNotFoundError:
+        return None
+
+
+class _OneLineErrors(logging.Filter):
+    def __init__(self, path: str, *, shorten: bool) -> None:
+        super().__init__()
+        self._path, self._shorten = path, shorten
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            line = " ".join(f"{type(error).__name__}: {error}".split())
+            with suppress(OSError), Path(self._path).open("a", encoding="utf-8") as errors:
+                errors.write(f"{line}\n")
+            if self._shorten:
+                record.msg, record.args = f"{record.getMessage()} {line}", ()
+                record.exc_info = record.exc_text = None
+                if record.funcName == "run_engine_core":
+                    # The process ends now, and multiprocessing would print the traceback once more.
+                    sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+        return not (self._shorten and record.module == "dump_input")  # pages of state, when an engine dies

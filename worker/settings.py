@@ -1,0 +1,150 @@
+"""What `worker run` can be told: by flag, by `MINEDRAFT_*` variable, by TOML file; the first that says it wins."""
+
+import argparse
+import os
+import tomllib
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+
+from producer.record.models import TARGET
+
+#: Read when no `--config` is given and it lies in the working directory.
+DEFAULT_CONFIG = Path("minedraft.toml")
+
+#: Where a worker's metrics are when no port is asked for; the next free port when it is taken.
+DEFAULT_METRICS_PORT = 9410
+
+
+class UsageError(Exception):
+    """The user asked for something that cannot be; the message is one line, the exit code 2."""
+
+
+class RunSettings(BaseSettings):
+    """Answer the rows of jobs in Redis until stopped (SIGTERM or Ctrl-C: drain; again: at once)."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="MINEDRAFT_",
+        extra="forbid",
+        cli_prog_name="worker run",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+        cli_shortcuts={"redis-url": "redis"},
+        env_ignore_empty=True,
+    )
+
+    config: Annotated[Path | None, Field(description="TOML file with these settings (default: ./minedraft.toml)")] = (
+        None
+    )
+    redis_url: Annotated[
+        str | None, Field(description="redis://, rediss:// or unix:// URL (default: this user's embedded server)")
+    ] = None
+    mode: Annotated[
+        Literal["ar", "sd", "psd"],
+        Field(description="ar: no speculation; sd: vLLM's own speculative decoding; psd: two overlapped batches"),
+    ] = "ar"
+    engine: Annotated[
+        Literal["vllm", "fake"], Field(description="vllm: the real one; fake: made-up text, for tests of the queue")
+    ] = "vllm"
+    model: Annotated[
+        str | None,
+        Field(description="folder or name of the target model (default: the embedded SmolLM2-135M-Instruct)"),
+    ] = None
+    draft_model: Annotated[str | None, Field(description="folder or name of the draft model (sd, psd)")] = None
+    served_model_name: Annotated[
+        str | None,
+        Field(
+            description="the name that jobs and rows ask for "
+            f"(default: --model as given, `{TARGET}` for the embedded one; `{TARGET}` always works)"
+        ),
+    ] = None
+    tensor_parallel_size: Annotated[PositiveInt, Field(description="devices that share the target model")] = 1
+    num_speculative_tokens: Annotated[PositiveInt, Field(description="drafted tokens a step (sd, psd)")] = 1
+    max_num_seqs: Annotated[PositiveInt, Field(description="rows that run at once")] = 16
+    engine_args: Annotated[
+        str, Field(description="anything else for the engine, in `vllm serve`'s own flags: '--max-model-len 4096'")
+    ] = ""
+    metrics_host: Annotated[str, Field(description="address that /metrics listens on")] = "127.0.0.1"
+    metrics_port: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=65535,
+            description=f"port of /metrics, 0 for any free one (default: {DEFAULT_METRICS_PORT} or the next free one)",
+        ),
+    ] = None
+    drain_seconds: Annotated[
+        PositiveFloat, Field(description="how long rows in the engine may take to end after SIGTERM")
+    ] = 30.0
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Field(description="what is logged")] = "info"
+
+    @property
+    def served(self) -> str:
+        """The name by which jobs are routed to this worker."""
+        return self.served_model_name or self.model or TARGET
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags (they come first by themselves), then variables, then the TOML file."""
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def read_settings(argv: Sequence[str]) -> RunSettings:
+    """The settings of `worker run ARGV...`; `--help` prints them and exits.
+
+    Raises:
+        UsageError: a flag, variable or TOML entry is unknown or has an impossible value.
+    """
+
+    class Configured(RunSettings):
+        __doc__ = RunSettings.__doc__
+        model_config = SettingsConfigDict(toml_file=_config_file(argv))
+
+    try:
+        return Configured(_cli_parse_args=list(argv), _cli_exit_on_error=False)
+    except ValidationError as error:
+        raise UsageError(_one_line(error)) from None
+    except SettingsError as error:
+        raise UsageError(" ".join(str(error).removeprefix("error parsing CLI: ").split())) from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"the configuration file is not TOML: {error}") from None
+
+
+def _config_file(argv: Sequence[str]) -> Path | None:
+    """The TOML file to read: it must be known before the settings in it can be."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config", type=Path, default=os.environ.get("MINEDRAFT_CONFIG"))
+    with suppress(argparse.ArgumentError):  # said by the real parser
+        asked: Path | None = parser.parse_known_args(argv)[0].config
+        if asked and not Path(asked).is_file():
+            raise UsageError(f"--config: there is no file {asked}")
+        return asked or (DEFAULT_CONFIG if DEFAULT_CONFIG.is_file() else None)
+    return None
+
+
+def _one_line(error: ValidationError) -> str:
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else "settings"
+    if first["type"] == "extra_forbidden":
+        return f"{name}: there is no such setting"
+    return f"--{name.replace('_', '-')}: {first['msg']} (not {first['input']!r})"
