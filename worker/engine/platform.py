@@ -36,6 +36,8 @@ def set_environment(
     environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # stdout belongs to the program's answers
     environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # A busy machine needs more than vLLM's 5 s to end a worker, which is killed then.
+    environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "15")
     if all(Path(model).is_dir() for model in models):
         environ.setdefault("HF_HUB_OFFLINE", "1")
     if cpu:

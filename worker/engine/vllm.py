@@ -8,6 +8,7 @@ import asyncio
 import multiprocessing
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ _KILL_EVERY_S = 0.2
 
 
 class VllmEngine:
-    """Implements `Engine`. One at a time in a process: vLLM keeps its metrics and its logging once."""
+    """Implements `Engine`. Made for one at a time in a process: vLLM keeps its metrics and its logging once."""
 
     def __init__(self, options: VllmOptions) -> None:
         self._options = options
@@ -36,6 +37,7 @@ class VllmEngine:
         self._thread: LoopThread | None = None
         self._server: VllmServer | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._others: set[int] = set()  # other engines' cores, which are none of our business
 
     @property
     def capacity(self) -> int:
@@ -49,6 +51,7 @@ class VllmEngine:
             EngineStartError: it cannot start.
             EngineDead: it was killed while starting.
         """
+        self._others = _cores()
         self._thread = LoopThread("vllm-front-end")
         self._folder = tempfile.TemporaryDirectory(prefix="minedraft-")
         self._server = await self._thread.run(self._open(self._errors(self._folder)))
@@ -82,7 +85,7 @@ class VllmEngine:
         if thread is None or folder is None:
             return
         if server is None:
-            await _stop_start(thread)
+            await _stop_start(thread, spare=self._others)
         else:
             await thread.run(_close(server))
             await thread.stop()
@@ -123,24 +126,30 @@ async def _close(server: "VllmServer") -> None:
     server.close()
 
 
-async def _stop_start(thread: LoopThread) -> None:
+async def _stop_start(thread: LoopThread, spare: set[int]) -> None:
     """Stop a thread that may be waiting for vLLM's processes to come up: nothing but their end interrupts it."""
     stopping = asyncio.create_task(thread.stop())
     while not stopping.done():
-        _kill_cores()
+        for core in _cores() - spare:
+            _kill_family(core)
         await asyncio.wait({stopping}, timeout=_KILL_EVERY_S)
     await stopping
 
 
-def _kill_cores() -> None:
-    """Kill vLLM's engine core and its workers, which do not yet watch it while they load."""
+def _cores() -> set[int]:
+    """The process ids of the engine cores that this process has started."""
+    return {child.pid for child in multiprocessing.active_children() if child.name.startswith(_CORE) and child.pid}
+
+
+def _kill_family(core: int) -> None:
+    """Kill an engine core and its workers, which do not yet watch it while they load."""
     import psutil  # type: ignore[import-untyped] # noqa: PLC0415 - comes with vLLM
 
-    for core in multiprocessing.active_children():
-        if core.name.startswith(_CORE) and core.pid is not None:
-            try:
-                family = psutil.Process(core.pid).children(recursive=True)
-                for process in [*family, psutil.Process(core.pid)]:
-                    process.kill()
-            except psutil.NoSuchProcess:
-                continue
+    try:
+        process = psutil.Process(core)
+        family = [*process.children(recursive=True), process]
+    except psutil.NoSuchProcess:
+        return
+    for member in family:
+        with suppress(psutil.NoSuchProcess):
+            member.kill()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from integration.worker.engine.real_engine import chat, completion, engine_processes
-from tinymodel import build_tiny_model
+from tinymodel import VOCABULARY, build_tiny_model
 
 from worker.engine.protocol import EngineDead, EngineStartError, RowError
 from worker.engine.vllm import VllmEngine, VllmOptions
@@ -32,7 +32,15 @@ async def engine(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     without_template(target)
     draft = build_tiny_model(folder / "draft", seed=1)
     speculating = VllmEngine(
-        VllmOptions(str(target), "tiny", "sd", str(draft), num_speculative_tokens=3, max_num_seqs=64)
+        VllmOptions(
+            str(target),
+            "tiny",
+            "sd",
+            str(draft),
+            num_speculative_tokens=3,
+            max_num_seqs=64,
+            engine_args=f"--max-logprobs {VOCABULARY}",
+        )
     )
     await speculating.start()
     yield speculating
@@ -74,11 +82,14 @@ async def test_sampling_follows_the_target(engine: VllmEngine) -> None:
     assert sum(abs(sampled[token] / total - expected[token]) for token in TOKENS) / 2 < 0.12
 
 
+async def test_logprobs_come_with_every_token(engine: VllmEngine) -> None:
+    answer = await engine.answer(completion(max_tokens=8, logprobs=2, ignore_eos=True))
+    assert len(answer.body["choices"][0]["logprobs"]["token_logprobs"]) == answer.completion_tokens == 8
+
+
 async def next_token(engine: VllmEngine, prompt: list[int]) -> dict[int, float]:
     """The probability of each allowed token after the prompt, from the target's own logits."""
-    row = completion(
-        prompt, max_tokens=1, temperature=0, logprobs=1, logprob_token_ids=TOKENS, return_tokens_as_token_ids=True
-    )
+    row = completion(prompt, max_tokens=1, temperature=0, logprobs=VOCABULARY, return_tokens_as_token_ids=True)
     told = (await engine.answer(row)).body["choices"][0]["logprobs"]["top_logprobs"][0]
     weights = {token: math.exp(told[f"token_id:{token}"] / TEMPERATURE) for token in TOKENS}
     return {token: weight / sum(weights.values()) for token, weight in weights.items()}
@@ -95,7 +106,8 @@ async def test_a_start_can_be_given_up(tiny_model: Path, engine: VllmEngine) -> 
     with pytest.raises(asyncio.CancelledError):
         await start
     await starting.close()
-    assert {process.pid for process in engine_processes()} <= there
+    assert {process.pid for process in engine_processes()} == there
+    assert await engine.answer(completion(max_tokens=2))
 
 
 @pytest.mark.parametrize(

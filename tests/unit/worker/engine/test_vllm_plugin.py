@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -17,15 +16,13 @@ from worker.engine import vllm_plugin
 
 
 @pytest.fixture
-def vllm_log() -> Iterator[io.StringIO]:
+def vllm_log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """What vLLM's logger prints, at the level it has by default here."""
     printed = io.StringIO()
     handler = logging.StreamHandler(printed)
     handler.setLevel(logging.WARNING)
-    logger = logging.getLogger("vllm")
-    logger.addHandler(handler)
-    yield printed
-    logger.removeHandler(handler)
+    monkeypatch.setattr(logging.getLogger("vllm"), "handlers", [handler])
+    return printed
 
 
 def fail(text: str) -> None:
