@@ -109,6 +109,7 @@ async def run_batch_side(rows: str, output: str, max_num_seqs: int) -> int:
     )
     cpu = platform.is_cpu_build()
     platform.set_environment(os.environ, options.models, 1, cpu=cpu)
+    platform.set_compiler(os.environ, eager=True, cpu=cpu)
     from vllm.entrypoints.launchers import run_batch
     from vllm.entrypoints.launchers.api_server.entry import build_async_engine_client
     from vllm.usage.usage_lib import UsageContext

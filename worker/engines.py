@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from worker.engine import platform
 from worker.engine.fake import FakeEngine, FakePlan
 from worker.engine.protocol import Engine
 from worker.settings import RunSettings
@@ -14,9 +15,10 @@ def engine_factory(settings: RunSettings) -> Callable[[], Engine]:
         EngineStartError: the engine's own arguments are wrong.
         ModelError: the embedded model cannot be built.
     """
+    max_num_seqs = settings.max_num_seqs or platform.default_max_num_seqs(cpu=platform.is_cpu_build())
     if settings.engine == "fake":
         plan = FakePlan.parse(settings.engine_args)
-        return lambda: FakeEngine(plan, settings.served, settings.max_num_seqs)
+        return lambda: FakeEngine(plan, settings.served, max_num_seqs)
 
     # Imported here: vLLM takes seconds to import, which the fake engine and every usage error do without.
     from worker.engine.vllm import VllmEngine, VllmOptions  # noqa: PLC0415
@@ -29,7 +31,7 @@ def engine_factory(settings: RunSettings) -> Callable[[], Engine]:
         draft_model=settings.draft_model,
         tensor_parallel_size=settings.tensor_parallel_size,
         num_speculative_tokens=settings.num_speculative_tokens,
-        max_num_seqs=settings.max_num_seqs,
+        max_num_seqs=max_num_seqs,
         engine_args=settings.engine_args,
     )
     return lambda: VllmEngine(options)

@@ -72,7 +72,9 @@ class RunSettings(BaseSettings):
     ] = None
     tensor_parallel_size: Annotated[PositiveInt, Field(description="devices that share the target model")] = 1
     num_speculative_tokens: Annotated[PositiveInt, Field(description="drafted tokens a step (sd, psd)")] = 1
-    max_num_seqs: Annotated[PositiveInt, Field(description="rows that run at once")] = 16
+    max_num_seqs: Annotated[
+        PositiveInt | None, Field(description="rows that run at once (default: 16 on CPUs, 256 on GPUs)")
+    ] = None
     engine_args: Annotated[
         str, Field(description="anything else for the engine, in `vllm serve`'s own flags: '--max-model-len 4096'")
     ] = ""

@@ -1,5 +1,6 @@
 """`producer submit`: a file becomes a job."""
 
+import signal
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -11,6 +12,7 @@ from redis.asyncio import Redis
 from producer.cli.common import ExitCode, JsonOption, RedisOption, Refused, print_json, redis_at, run, say
 from producer.intake.submission import DuplicateIds, NothingReadable, Submitted, submit_lines
 from producer.record import fleet
+from producer.record.jobs import SubmissionLost
 from producer.record.models import TARGET
 
 
@@ -33,6 +35,8 @@ def submit(
 
 
 async def _submit(file: str, *, model: str | None, name: str | None, new: bool, as_json: bool, url: str | None) -> int:
+    # asyncio's own handler would wait for a read from standard input that may never end.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with _opened(file) as stream:
         async with redis_at(url) as redis:
             chosen = await _choose_model(redis, model)
@@ -40,7 +44,7 @@ async def _submit(file: str, *, model: str | None, name: str | None, new: bool, 
                 done = await submit_lines(
                     redis, stream, model=chosen, name=name or ("stdin" if file == "-" else Path(file).name), new=new
                 )
-            except (DuplicateIds, NothingReadable) as error:
+            except (DuplicateIds, NothingReadable, SubmissionLost) as error:
                 raise Refused(f"{file}: {error}") from None
     if as_json:
         print_json(

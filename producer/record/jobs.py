@@ -16,6 +16,9 @@ from producer.record.models import JobState, Outcome, Row
 #: little is repeated when one dies, large enough that a claim (one round trip) is cheap beside its rows.
 SHARD_ROWS = 16
 
+#: A submission that got no rows for so long was left by a producer that is dead; the next one removes it.
+_ABANDONED_MS = 24 * 3600 * 1000
+
 #: Results read from Redis in one round trip.
 _PAGE = 256
 
@@ -72,7 +75,7 @@ class Submission:
         """Create the job, invisible to workers; `model` is what it will be answered by."""
         while True:
             job_id = base64.b32encode(secrets.token_bytes(5)).decode().lower()
-            if await scripts.run(redis, "begin", job_id, model, name):
+            if await scripts.run(redis, "begin", job_id, model, name, _ABANDONED_MS):
                 return cls(redis, job_id)
 
     async def add(self, row: Row, text: str) -> None:

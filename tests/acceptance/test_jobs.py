@@ -2,6 +2,8 @@
 
 import json
 import re
+import signal
+import subprocess
 
 from shell import ROOT, VICUNA, Shell, assert_each_once, lines
 
@@ -146,6 +148,26 @@ def test_a_second_sigterm_does_not_wait(shell: Shell) -> None:
     worker.await_log("draining")
     assert worker.terminate(5) == 0
     assert "given back" in worker.text()
+
+
+def test_ctrl_c_ends_a_submission_and_leaves_nothing(shell: Shell) -> None:
+    process = subprocess.Popen(
+        ["producer", "submit", "-"],
+        env=shell.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin
+    process.stdin.write(lines(50_000).encode())  # more than is gathered before it is sent
+    process.stdin.flush()
+    while not json.loads(shell.producer("status", "--json")):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+    assert process.stderr
+    assert b"Traceback" not in process.stderr.read()
+    assert shell.producer("status", "--json").strip() == "[]"
 
 
 def test_a_worker_starts_the_embedded_redis_and_leaves_it_running(shell: Shell) -> None:

@@ -70,6 +70,11 @@ def engine_flags(*, cpu: bool) -> list[str]:
     return ["--dtype", "float32", "--enforce-eager", "--worker-cls", "worker.engine.vllm_cpu_worker.CpuWorker"]
 
 
+def default_max_num_seqs(*, cpu: bool) -> int:
+    """How many rows run at once where nobody says: what keeps the arithmetic of such a device busy."""
+    return 16 if cpu else 256
+
+
 def kv_cache_gib(free_bytes: int) -> int:
     """How much memory the KV cache gets: an eighth of what is free, at least 1 and at most 4 GiB."""
     return max(1, min(4, free_bytes // 8 // _GIB))

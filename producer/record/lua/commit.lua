@@ -13,6 +13,7 @@ if earlier and insist ~= "new" then
         return earlier
     end
 end
+redis.call("ZREM", key.staging, job)
 redis.call("HSET", key.identities, identity, job)
 redis.call("HSET", key.job:format(job), "state", "queued", "identity", identity)
 if redis.call("ZCARD", key.open:format(job)) > 0 then

@@ -5,6 +5,7 @@ local key = {
     job        = "minedraft:job:%s",             -- HASH   one job: state, model, name, identity, rows, invalid, shards,
                                                  --        done (failed included), failed, prompt_tokens,
                                                  --        completion_tokens, created, started, ended
+    staging    = "minedraft:staging",            -- ZSET   job in submission -> when it last got rows
     rows       = "minedraft:job:%s:rows:%s",     -- HASH   row index -> row, of one shard: its *unfinished* rows. A row leaves
                                                  --        it in the step that writes its result, so none counts twice
     open       = "minedraft:job:%s:open",        -- ZSET   shard -> shard: committed, unfinished, nobody's
@@ -55,4 +56,19 @@ local function complete_if_done(job)
     if tonumber(rows) == tonumber(done) then
         redis.call("HSET", key.job:format(job), "state", "completed", "ended", now_ms())
     end
+end
+
+-- Removes a job that was never committed; false when it is no job in submission.
+local function discard(job)
+    local state, shards = unpack(redis.call("HMGET", key.job:format(job), "state", "shards"))
+    if state ~= "submitting" then
+        return false
+    end
+    for shard = 0, tonumber(shards) - 1 do
+        redis.call("UNLINK", key.rows:format(job, shard))
+    end
+    redis.call("UNLINK", key.job:format(job), key.open:format(job), key.results:format(job), key.finished:format(job))
+    redis.call("ZREM", key.jobs, job)
+    redis.call("ZREM", key.staging, job)
+    return true
 end

@@ -5,6 +5,7 @@ local job, shard, good = ARGV[1], ARGV[2], tonumber(ARGV[3])
 if redis.call("HGET", key.job:format(job), "state") ~= "submitting" then
     return 0
 end
+redis.call("ZADD", key.staging, now_ms(), job)
 local rows, results = key.rows:format(job, shard), key.results:format(job)
 local at = 4
 for _ = 1, good do

@@ -101,6 +101,22 @@ async def test_a_discarded_submission_leaves_nothing(redis: Redis) -> None:
         await staged.commit("x", insist=False)
 
 
+async def test_what_a_dead_producer_staged_is_removed_by_the_next_submission(redis: Redis) -> None:
+    left = await Submission.begin(redis, model="target", name="left")
+    for index in range(20):
+        await left.add(row(index), "x" * 200_000)
+    alive = await Submission.begin(redis, model="target", name="alive")
+    assert await jobs.status(redis, left.job_id) is not None
+    await redis.zadd(key("staging"), {left.job_id: 1})
+    await submitted(redis, 1)
+    assert await redis.keys(f"*{left.job_id}*") == []
+    with pytest.raises(jobs.SubmissionLost):
+        await left.commit("x", insist=False)
+    await alive.add(row(0), row(0).to_json())
+    await alive.commit("y", insist=False)
+    assert await redis.zcard(key("staging")) == 0
+
+
 async def test_the_last_row_completes_the_job_and_nothing_of_the_queue_stays(redis: Redis) -> None:
     job = await submitted(redis, 2 * SHARD_ROWS)
     assert await finished(redis, await claimed(redis)) == SHARD_ROWS

@@ -52,3 +52,7 @@ def test_compiling_stays_possible() -> None:
     environ: dict[str, str] = {}
     platform.set_compiler(environ, eager=False, cpu=True)
     assert environ == {}
+
+
+def test_a_gpu_runs_more_rows_at_once() -> None:
+    assert platform.default_max_num_seqs(cpu=True) < platform.default_max_num_seqs(cpu=False)
