@@ -10,6 +10,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
     echo "install: Python 3.11 or newer is needed, $("$python" --version) was found (set PYTHON=...)" >&2
     exit 2
 }
+echo "install: everything, pinned, into $venv; vLLM and PyTorch are big, this takes a few minutes" >&2
 "$python" -m venv "$venv"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 

@@ -27,4 +27,6 @@ def _run(arguments: list[str]) -> int:
             f"worker: {missing.name} is not installed: a worker needs minedraft-worker[cpu] or minedraft-worker[gpu]\n"
         )
         return 2
+    except KeyboardInterrupt:
+        return 130
     return run(arguments)

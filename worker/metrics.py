@@ -25,7 +25,7 @@ class Metrics:
         self.completion_tokens = self._tokens.labels(kind="completion")
         self._claims = Counter(
             "minedraft_shard_claims",
-            "Tokens turned into a try to claim a shard; `empty` found nothing to do.",
+            "Tries to claim a shard; `empty` found nothing to do.",
             ["result"],
             registry=registry,
         )

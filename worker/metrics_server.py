@@ -33,7 +33,7 @@ def serve_metrics(host: str, port: int | None) -> Iterator[int]:
         except OSError as error:
             if error.errno == errno.EADDRINUSE and port is None:
                 continue
-            raise UsageError(f"--metrics-port: cannot listen on {host}:{candidate}: {error.strerror}") from None
+            raise UsageError(f"metrics: cannot listen on {host}:{candidate}: {error.strerror}") from None
         break
     else:
         raise UsageError(f"--metrics-port: all of {candidates[0]} to {candidates[-1]} are taken on {host}")

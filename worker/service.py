@@ -82,6 +82,7 @@ class Service:
         finally:
             beats.cancel()
             await asyncio.wait([beats])
+            log.info("ending the engine")
             await self._engine.close()
             with suppress(RedisError, OSError):  # else the heartbeat runs out by itself
                 await fleet.retire(self._redis, self._card.worker_id)

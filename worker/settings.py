@@ -128,8 +128,10 @@ def read_settings(argv: Sequence[str]) -> RunSettings:
         raise UsageError(_one_line(error)) from None
     except SettingsError as error:
         raise UsageError(" ".join(str(error).removeprefix("error parsing CLI: ").split())) from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"the configuration file is not TOML: {error}") from None
+    except OSError as error:
+        raise UsageError(f"the configuration file cannot be read: {error}") from None
 
 
 def _config_file(argv: Sequence[str]) -> Path | None:
@@ -148,5 +150,7 @@ def _one_line(error: ValidationError) -> str:
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else "settings"
     if first["type"] == "extra_forbidden":
-        return f"{name}: there is no such setting"
+        meant = name.replace("-", "_")
+        hint = f" (in TOML it is {meant})" if meant != name and meant in RunSettings.model_fields else ""
+        return f"{name}: there is no such setting{hint}"
     return f"--{name.replace('_', '-')}: {first['msg']} (not {first['input']!r})"

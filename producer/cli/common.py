@@ -12,9 +12,10 @@ import typer
 from redis.asyncio import Redis
 from rich.console import Console
 
-from producer.record.connection import RedisUnavailable, connect, plain_errors
+from producer.record.connection import RedisUnavailable, connect, plain_errors, reach
 from producer.record.jobs import JobStatus, status
 from producer.server.embedded import EmbeddedRedis
+from producer.server.errors import ServerError
 
 
 class ExitCode(IntEnum):
@@ -32,7 +33,7 @@ class Refused(Exception):  # noqa: N818 - what the user asked for is refused; th
 
 
 #: People read this; standard output is for programs.
-people = Console(stderr=True, highlight=False)
+people = Console(stderr=True, highlight=False, emoji=False)
 
 RedisOption = Annotated[
     str | None,
@@ -58,7 +59,7 @@ def run(command: Coroutine[Any, Any, int]) -> None:
     except RedisUnavailable as error:
         code = fail(str(error), ExitCode.NO_REDIS)
     except OSError as error:
-        code = fail(f"{error.filename or ''}: {error.strerror or error}", ExitCode.USAGE)
+        code = fail(f"{error.filename or 'cannot read or write'}: {error.strerror or error}", ExitCode.USAGE)
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     raise typer.Exit(code)
@@ -66,8 +67,13 @@ def run(command: Coroutine[Any, Any, int]) -> None:
 
 def fail(message: str, code: ExitCode) -> ExitCode:
     """Say why a command fails; returns the code."""
-    sys.stderr.write(f"producer: {' '.join(message.split())}\n")
+    sys.stderr.write(f"producer: {printable(' '.join(message.split()))}\n")
     return code
+
+
+def printable(text: str) -> str:
+    """Text of a user's making (a file's name, say) that does no harm to a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text.encode(errors="replace").decode())
 
 
 def say(text: str) -> None:
@@ -88,16 +94,23 @@ async def redis_at(url: str | None) -> AsyncIterator[Redis]:
         RedisUnavailable: it does not answer.
     """
     if url is None:
-        embedded = EmbeddedRedis()
-        if not embedded.status().running:
-            raise RedisUnavailable(
-                "Redis is not running: start your own with `producer redis start` (`worker run` does it too), "
-                "or name one with --redis URL"
-            )
-        url = embedded.url
+        url = _embedded_url()
     async with connect(url) as redis, plain_errors(url):
-        await redis.ping()
+        await reach(redis)
         yield redis
+
+
+def _embedded_url() -> str:
+    try:
+        embedded = EmbeddedRedis()
+        if embedded.status().running:
+            return embedded.url
+    except ServerError as error:
+        raise RedisUnavailable(str(error)) from None
+    raise RedisUnavailable(
+        "Redis is not running: start your own with `producer redis start` (`worker run` does it too), "
+        "or name one with --redis URL"
+    )
 
 
 async def find_job(redis: Redis, job_id: str) -> JobStatus:

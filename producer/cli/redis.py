@@ -1,7 +1,8 @@
 """`producer redis`: this user's embedded server."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import typer
@@ -28,7 +29,8 @@ def stop() -> None:
 @app.command()
 def status(json: JsonOption = False) -> None:
     """Show whether the server runs (exit code 0) or not (3), and where it is."""
-    found = EmbeddedRedis().status()
+    with _plain_errors():
+        found = EmbeddedRedis().status()
     if json:
         print_json(
             {name: value if isinstance(value, int | None) else str(value) for name, value in asdict(found).items()}
@@ -40,8 +42,14 @@ def status(json: JsonOption = False) -> None:
 
 
 def _tell(action: Callable[[EmbeddedRedis], bool], done: str, already: str) -> None:
-    server = EmbeddedRedis()
-    try:
+    with _plain_errors():
+        server = EmbeddedRedis()
         say(f"the embedded Redis {done if action(server) else already}: {server.url}")
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    try:
+        yield
     except ServerError as error:
         raise typer.Exit(fail(str(error), ExitCode.USAGE)) from None

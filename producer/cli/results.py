@@ -57,7 +57,7 @@ async def _results(job_id: str, output: str, order: Order, url: str | None) -> i
 @contextmanager
 def _destination(output: str) -> Iterator[IO[str]]:
     """Standard output, or a file that is put in place when it is complete and on the disk."""
-    path = Path(output)
+    path = Path(output).resolve()  # the file that a link means, not the link
     if output == "-":
         yield sys.stdout
         sys.stdout.flush()
@@ -74,8 +74,14 @@ def _destination(output: str) -> Iterator[IO[str]]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-            scratch.chmod(0o644)
+            scratch.chmod(0o666 & ~_umask())
             scratch.replace(path)
         except BaseException:
             scratch.unlink(missing_ok=True)
             raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

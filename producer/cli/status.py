@@ -46,4 +46,4 @@ def _print(found: list[JobStatus]) -> None:
         counters = (job.rows, job.done, job.failed, job.prompt_tokens, job.completion_tokens)
         table.add_row(job.job_id, job.name, job.model, job.state, *(f"{counter:,}" for counter in counters))
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    Console(file=sys.stdout, width=width, highlight=False, markup=False).print(table)
+    Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(table)

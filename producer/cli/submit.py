@@ -9,7 +9,7 @@ from typing import Annotated, BinaryIO
 import typer
 from redis.asyncio import Redis
 
-from producer.cli.common import ExitCode, JsonOption, RedisOption, Refused, print_json, redis_at, run, say
+from producer.cli.common import ExitCode, JsonOption, RedisOption, Refused, print_json, printable, redis_at, run, say
 from producer.intake.submission import DuplicateIds, NothingReadable, Submitted, submit_lines
 from producer.record import fleet
 from producer.record.jobs import SubmissionLost
@@ -36,13 +36,18 @@ def submit(
 
 async def _submit(file: str, *, model: str | None, name: str | None, new: bool, as_json: bool, url: str | None) -> int:
     # asyncio's own handler would wait for a read from standard input that may never end.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     with _opened(file) as stream:
         async with redis_at(url) as redis:
             chosen = await _choose_model(redis, model)
             try:
                 done = await submit_lines(
-                    redis, stream, model=chosen, name=name or ("stdin" if file == "-" else Path(file).name), new=new
+                    redis,
+                    stream,
+                    model=chosen,
+                    name=printable(name or ("stdin" if file == "-" else Path(file).name)),
+                    new=new,
                 )
             except (DuplicateIds, NothingReadable, SubmissionLost) as error:
                 raise Refused(f"{file}: {error}") from None
@@ -63,10 +68,10 @@ async def _submit(file: str, *, model: str | None, name: str | None, new: bool, 
 
 def _tell(file: str, done: Submitted, model: str) -> None:
     if done.resumed:
-        say(f"{file}: these rows are job {done.job_id} already ({done.state}); --new would start another")
+        say(f"{printable(file)}: these rows are job {done.job_id} already ({done.state}); --new would start another")
     else:
         refused = f", {done.invalid} of them refused (see the results)" if done.invalid else ""
-        say(f"{file}: {done.rows} rows for model {model!r}{refused}; job {done.job_id}")
+        say(f"{printable(file)}: {done.rows} rows for model {model!r}{refused}; job {done.job_id}")
     sys.stdout.write(done.job_id + "\n")
 
 

@@ -1,5 +1,6 @@
 """A stream of lines becomes a job: parsed, checked for double ids, staged, and committed all at once."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -11,6 +12,17 @@ from producer.intake.rows import Reject, parse_line
 from producer.intake.unique import SeenIds
 from producer.record.jobs import Submission, status
 from producer.record.models import JobState, Outcome, RowFault
+
+#: How files begin that people submit by mistake.
+_OTHER_KINDS = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK": "a zip archive",
+    b"PAR1": "Parquet",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+    b"[": "one JSON array",
+}
 
 
 class DuplicateIds(Exception):  # noqa: N818 - a finding about the input
@@ -44,6 +56,9 @@ async def submit_lines(redis: Redis, stream: BinaryIO, *, model: str, name: str,
     staged = await Submission.begin(redis, model=model, name=name)
     try:
         digest = await _stage(staged, stream)
+        if (task := asyncio.current_task()) and task.cancelling():
+            # redis-py's zero timeouts can swallow a cancellation; it must not end as a job.
+            raise asyncio.CancelledError
         job_id = await staged.commit(digest.hexdigest(model, {}), insist=new)
     except BaseException:
         await staged.discard()
@@ -56,13 +71,16 @@ async def submit_lines(redis: Redis, stream: BinaryIO, *, model: str, name: str,
 async def _stage(staged: Submission, stream: BinaryIO) -> JobDigest:
     digest = JobDigest()
     first_fault: tuple[int, RowFault] | None = None
+    first_bytes = b""
     with SeenIds() as seen:
         for line in numbered_lines(stream):
             row = parse_line(line, staged.rows)
             if row.custom_id is not None:
                 _refuse_duplicate(row.custom_id, line.number, seen.add(row.custom_id, line.number))
             if isinstance(row, Reject):
-                first_fault = first_fault or (line.number, row.fault)
+                if first_fault is None:
+                    first_fault = line.number, row.fault
+                    first_bytes = line.data[:4] if isinstance(line, Line) else b""
                 digest.update(line.data.decode("latin-1") if isinstance(line, Line) else f"{line.size} bytes")
                 await staged.refuse(Outcome.failed_row(staged.rows, line.number, row.custom_id, row.fault))
             else:
@@ -73,8 +91,18 @@ async def _stage(staged: Submission, stream: BinaryIO) -> JobDigest:
         if first_fault is None:
             raise NothingReadable("there are no rows in it")
         number, fault = first_fault
-        raise NothingReadable(f"none of its {staged.rows} rows can be used; line {number}: {fault.message}")
+        raise NothingReadable(
+            f"none of its {staged.rows} rows can be used; line {number}: {fault.message}{_hint(first_bytes)}"
+        )
     return digest
+
+
+def _hint(first_bytes: bytes) -> str:
+    """What a file that is no JSON lines seems to be."""
+    for start, kind in _OTHER_KINDS.items():
+        if first_bytes.startswith(start):
+            return f" (this looks like {kind}; JSON lines in UTF-8 are expected)"
+    return ""
 
 
 def _refuse_duplicate(custom_id: str, line: int, earlier: int | None) -> None:

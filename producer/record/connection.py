@@ -1,5 +1,7 @@
 """Connections to Redis, and what is said to a user when there is none."""
 
+import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +11,15 @@ from redis.asyncio import Redis
 
 #: For every client of ours: no command blocks in Redis, so one that takes this long is lost (seconds).
 TIMEOUTS: dict[str, Any] = {"socket_connect_timeout": 5.0, "socket_timeout": 30.0}
+
+
+#: How long a server may take to answer the first word (seconds).
+REACH_SECONDS = 5.0
+
+#: Where in a script the server met an error: of no use to a user.
+_SCRIPT_PLACE = re.compile(
+    r" ?script: \w+, on @user_script:\d+\.?|ERR Error running script \([^)]*\): @user_script:\d+: ?"
+)
 
 
 class RedisUnavailable(Exception):  # noqa: N818 - a state of the world, not a fault of the call
@@ -23,9 +34,24 @@ def connect(url: str) -> Redis:
     """
     try:
         client: Redis = Redis.from_url(url, decode_responses=True, **TIMEOUTS)
-        return client
-    except ValueError as error:
-        raise RedisUnavailable(f"{url!r} is not a Redis URL: {error}") from None
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # what the URL asks for is judged only here
+    except (ValueError, TypeError) as error:
+        raise RedisUnavailable(f"{shown(url)} is not a Redis URL: {error}") from None
+    return client
+
+
+async def reach(redis: Redis) -> None:
+    """See that the server answers, without the patience that a busy one gets later.
+
+    Raises:
+        redis.exceptions.RedisError: it does not.
+    """
+    try:
+        async with asyncio.timeout(REACH_SECONDS):
+            await redis.ping()
+    except TimeoutError:
+        raise exceptions.TimeoutError(f"no answer in {REACH_SECONDS:g} s") from None
 
 
 @asynccontextmanager
@@ -33,17 +59,20 @@ async def plain_errors(url: str) -> AsyncIterator[None]:
     """Turns whatever redis-py raises inside into one `RedisUnavailable` that says which server and why."""
     try:
         yield
-    except exceptions.AuthenticationError as error:
-        raise RedisUnavailable(f"Redis at {shown(url)} refuses the password: {error}") from None
-    except exceptions.OutOfMemoryError as error:
-        raise RedisUnavailable(f"Redis at {shown(url)} is full: {error}") from None
-    except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
-        raise RedisUnavailable(f"Redis at {shown(url)} cannot be reached: {error}") from None
     except exceptions.RedisError as error:
-        raise RedisUnavailable(f"Redis at {shown(url)} answers: {error}") from None
+        match error:
+            case exceptions.AuthenticationError():
+                what = "refuses the password"
+            case exceptions.OutOfMemoryError():
+                what = "is full"
+            case exceptions.ConnectionError() | exceptions.TimeoutError():
+                what = "cannot be reached"
+            case _:
+                what = "refuses"
+        raise RedisUnavailable(f"Redis at {shown(url)} {what}: {_SCRIPT_PLACE.sub('', str(error))}") from None
 
 
 def shown(url: str) -> str:
-    """The URL without its password, fit for a message."""
+    """The URL without password and parameters, fit for a message."""
     scheme, separator, rest = url.partition("://")
-    return scheme + separator + rest.rpartition("@")[2]
+    return scheme + separator + rest.partition("?")[0].rpartition("@")[2]

@@ -100,15 +100,21 @@ class Outcome:
 
     @classmethod
     def answered(cls, row: Row, answer: Answer) -> "Outcome":
-        """A success line in the shape of OpenAI's batch output file."""
+        """A success line in the shape of OpenAI's batch output file.
+
+        Raises:
+            TypeError, ValueError: the answer cannot be written as JSON in UTF-8 (it must not reach Redis half-way).
+        """
         response = {"status_code": 200, "request_id": _new_id("req"), "body": answer.body}
         line = _result_line(row.custom_id, response, None)
-        return cls(row.index, line, False, answer.prompt_tokens, answer.completion_tokens)
+        line.encode()
+        return cls(row.index, line, False, int(answer.prompt_tokens), int(answer.completion_tokens))
 
     @classmethod
     def failed_row(cls, index: int, line: int, custom_id: str | None, fault: RowFault) -> "Outcome":
         """An error line; `error.line` says which line of the submitted file is meant."""
-        error = {"code": fault.code, "message": fault.message, "line": line}
+        message = fault.message.encode(errors="replace").decode()
+        error = {"code": fault.code, "message": message, "line": line}
         return cls(index, _result_line(custom_id, None, error), failed=True)
 
 
@@ -121,5 +127,9 @@ def _new_id(kind: str) -> str:
 
 
 def dumps(value: Any) -> str:
-    """Compact JSON on one line; text stays readable (no \\u escapes, so U+2028 stays U+2028)."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """Compact JSON on one line; text stays readable (no \\u escapes, so U+2028 stays U+2028).
+
+    Raises:
+        TypeError, ValueError: it is no JSON (NaN and infinities are none either).
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -43,4 +43,9 @@ async def _evalsha(redis: Redis, calls: Sequence[Call]) -> list[Any]:
     async with redis.pipeline(transaction=False) as pipe:
         for name, argv in calls:
             pipe.execute_command("EVALSHA", _source(name)[1], 0, *argv)
-        return list(await pipe.execute())
+        # redis-py would put the whole command, rows and all, into the message of an error.
+        answers = list(await pipe.execute(raise_on_error=False))
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return answers

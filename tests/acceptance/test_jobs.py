@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 
+import pytest
 from shell import ROOT, VICUNA, Shell, assert_each_once, lines
 
 
@@ -150,20 +151,26 @@ def test_a_second_sigterm_does_not_wait(shell: Shell) -> None:
     assert "given back" in worker.text()
 
 
-def test_ctrl_c_ends_a_submission_and_leaves_nothing(shell: Shell) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("source", ["-", "rows.jsonl"])
+def test_a_submission_that_is_interrupted_leaves_nothing(shell: Shell, source: str, number: signal.Signals) -> None:
+    rows = lines(200_000 if source != "-" else 50_000)  # more than is gathered before it is sent
+    (shell.folder / "rows.jsonl").write_text(rows)
     process = subprocess.Popen(
-        ["producer", "submit", "-"],
+        ["producer", "submit", source],
+        cwd=shell.folder,
         env=shell.environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     assert process.stdin
-    process.stdin.write(lines(50_000).encode())  # more than is gathered before it is sent
-    process.stdin.flush()
+    if source == "-":
+        process.stdin.write(rows.encode())  # and then no end of file
+        process.stdin.flush()
     while not json.loads(shell.producer("status", "--json")):
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     assert process.wait(10) == 130
     assert process.stderr
     assert b"Traceback" not in process.stderr.read()

@@ -4,7 +4,10 @@ import socket
 from pathlib import Path
 
 import pytest
+from redis import Redis
 from shell import Shell, lines
+
+from producer.server.embedded import EmbeddedRedis
 
 NO_REDIS = "redis://127.0.0.1:1/0"
 
@@ -23,6 +26,12 @@ FAKE = ("worker", "run", "--engine", "fake")
         (("producer", "submit", "implicit.jsonl"), 2, "line 1 and again on line 2"),
         (("producer", "submit", "good.jsonl", "--redis", NO_REDIS), 3, "cannot be reached"),
         (("producer", "submit", "good.jsonl", "--redis", "http://x"), 3, "not a Redis URL"),
+        (("producer", "submit", "utf16.jsonl"), 2, "UTF-16"),
+        (("producer", "submit", "array.jsonl"), 2, "one JSON array"),
+        (("producer", "submit", "\x1b[31m\n.jsonl"), 2, "?[31m"),
+        (("producer", "status", "x", "--redis", "redis://127.0.0.1:1?password=sekret"), 3, "127.0.0.1:1 cannot"),
+        (("producer", "status", "x", "--redis", "redi://:sekret@127.0.0.1:1"), 3, "not a Redis URL"),
+        (("producer", "status", "x", "--redis", "redis://127.0.0.1:1?foo=sekret"), 3, "not a Redis URL"),
         (("producer", "status", "nosuchjob"), 2, "nosuchjob"),
         (("producer", "watch", "nosuchjob"), 2, "nosuchjob"),
         (("producer", "results", "nosuchjob"), 2, "nosuchjob"),
@@ -49,6 +58,8 @@ def test_one_clear_line(shell: Shell, command: tuple[str, ...], code: int, words
     (folder / "empty.jsonl").touch()
     (folder / "blank.jsonl").write_text("\n  \n\r\n")
     (folder / "broken.jsonl").write_text("{\n[]\n")
+    (folder / "utf16.jsonl").write_text('{"prompt": "a"}', encoding="utf-16")
+    (folder / "array.jsonl").write_text('[{"prompt": "a"}]')
     (folder / "good.jsonl").write_text(lines(2))
     (folder / "twice.jsonl").write_text(
         '{"prompt":"a"}\n{"prompt":"a","custom_id":"x"}\n\n{"prompt":"b","custom_id":"x"}'
@@ -59,6 +70,7 @@ def test_one_clear_line(shell: Shell, command: tuple[str, ...], code: int, words
     last = ended.stderr.strip().splitlines()[-1]
     assert words in last
     assert "Traceback" not in ended.stderr
+    assert "sekret" not in ended.stderr
     said = [line for line in ended.stderr.splitlines() if " INFO " not in line and " WARNING " not in line]
     assert len(said) == 1, ended.stderr
     assert ended.stdout == ""
@@ -78,6 +90,55 @@ def test_redis_not_running(shell: Shell, command: str) -> None:
     assert ended.returncode == 3
     assert len(ended.stderr.splitlines()) == 1
     assert "producer redis start" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("producer", "submit", "-"), 3),
+        (("producer", "status"), 3),
+        (("producer", "redis", "start"), 2),
+        (("producer", "redis", "stop"), 2),
+        (("producer", "redis", "status"), 2),
+        (FAKE, 2),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_data_directory_that_cannot_be(shell: Shell, command: tuple[str, ...], code: int) -> None:
+    (shell.folder / "file").touch()
+    shell.environment["MINEDRAFT_DATA_DIR"] = str(shell.folder / "file" / "below")
+    ended = shell.run(*command, text=lines(1))
+    shell.environment["MINEDRAFT_DATA_DIR"] = str(shell.folder / "data")
+    assert ended.returncode == code
+    assert len(ended.stderr.splitlines()) == 1
+    assert "file" in ended.stderr
+
+
+def test_a_replica_is_refused(shell: Shell) -> None:
+    with Redis.from_url(EmbeddedRedis(shell.folder / "data" / "redis").url) as redis:
+        redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+    ended = shell.run(*FAKE)
+    assert ended.returncode == 2
+    assert "replica" in ended.stderr.splitlines()[-1]
+    submit = shell.run("producer", "submit", "-", text=lines(1))
+    assert submit.returncode == 3
+    assert len(submit.stderr.splitlines()) == 1
+    assert "EVALSHA" not in submit.stderr
+
+
+def test_watching_a_job_that_nobody_works_on(shell: Shell) -> None:
+    job = shell.submit(text=lines(3))["job_id"]
+    ended = shell.run("timeout", "-s", "INT", "12", "producer", "watch", job)
+    assert "no worker serves model 'target' (none is running)" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_results_keep_links_and_modes(shell: Shell) -> None:
+    job = shell.submit(text=lines(1))["job_id"]
+    (shell.folder / "link").symlink_to(shell.folder / "real")
+    shell.run("bash", "-c", f"umask 077; producer results {job} -o link")
+    assert (shell.folder / "link").is_symlink()
+    assert (shell.folder / "real").stat().st_mode & 0o777 == 0o600
 
 
 def test_the_default_metrics_port_moves_and_an_asked_one_does_not(shell: Shell) -> None:
@@ -115,10 +176,6 @@ def test_a_reader_that_has_seen_enough(shell: Shell) -> None:
 
 
 def test_an_evicting_redis_is_refused(shell: Shell) -> None:
-    from redis import Redis
-
-    from producer.server.embedded import EmbeddedRedis
-
     with Redis.from_url(EmbeddedRedis(shell.folder / "data" / "redis").url) as redis:
         redis.config_set("maxmemory-policy", "allkeys-lru")
     ended = shell.run(*FAKE)

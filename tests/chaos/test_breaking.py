@@ -1,6 +1,7 @@
 """Workers and Redis broken mid-job: every row is answered once all the same."""
 
 import signal
+import subprocess
 
 from shell import Shell, assert_each_once, lines
 
@@ -40,13 +41,18 @@ def test_a_worker_that_was_frozen_harms_nothing_when_it_wakes_up(shell: Shell) -
 
 
 def test_redis_restarted_mid_job(shell: Shell) -> None:
-    worker = shell.fake("--seconds-per-row 0.1", "--max-num-seqs", "4")
+    worker = shell.fake("--seconds-per-row 0.4", "--max-num-seqs", "4")
     job = shell.submit(text=lines(60))["job_id"]
     shell.await_done(job, 8)
+    watcher = subprocess.Popen(["producer", "watch", job], env=shell.environment, stderr=subprocess.PIPE, text=True)
+    shell.run("sleep", "1")
     shell.producer("redis", "stop")
     worker.await_log("waits for Redis")
+    shell.run("sleep", "1")
     shell.producer("redis", "start")
-    shell.producer("watch", job)
+    _, said = watcher.communicate(timeout=60)
+    assert watcher.returncode == 0, said
+    assert "Redis is away" in said
     assert_each_once(shell.results(job), _ids(60))
     assert shell.status(job)["done"] == 60
     assert "Traceback" not in worker.text()

@@ -129,7 +129,7 @@ def fake_answer(row: Row, model: str, most_tokens: int) -> Answer:
     """The answer to a row: words drawn from its body, in OpenAI's response shape."""
     body = _canonical(row.body)
     limit = row.body.get("max_completion_tokens") or row.body.get("max_tokens")
-    count = max(0, min(most_tokens, limit)) if isinstance(limit, int) else most_tokens
+    count = max(0, min(most_tokens, limit)) if type(limit) is int else most_tokens
     digest = hashlib.sha256(f"{row.url}\n{body}".encode(errors="replace"))
     words = hashlib.shake_256(digest.digest()).digest(count)
     text = " ".join(_WORDS[byte % len(_WORDS)] for byte in words)

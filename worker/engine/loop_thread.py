@@ -33,7 +33,7 @@ class LoopThread:
         if self._stopped:
             work.close()
             raise LoopStopped
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(_heard(work), self._loop)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -61,6 +61,17 @@ class LoopThread:
         finally:
             asyncio.set_event_loop(None)
             self._loop.close()
+
+
+async def _heard(work: Coroutine[Any, Any, T]) -> T:
+    """Do `work`; an error that it makes of its own cancellation is for nobody, for the caller has gone."""
+    try:
+        return await work
+    except Exception:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError from None
+        raise
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

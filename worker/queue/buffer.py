@@ -14,6 +14,7 @@ from producer.record.leases import Lease
 from producer.record.models import Outcome
 from worker.backoff import Backoff
 from worker.metrics import Metrics
+from worker.until import heed_cancel
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class ResultBuffer:
             while not self._queue.empty() and len(batch) < _MOST:
                 batch.append(self._queue.get_nowait())
             await self._write(batch)
+            heed_cancel()
 
     async def _write(self, batch: Sequence[tuple[Lease, Outcome, asyncio.Future[bool]]]) -> None:
         by_lease: dict[Lease, list[tuple[Outcome, asyncio.Future[bool]]]] = defaultdict(list)

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from redis.exceptions import RedisError
 
+from worker.until import heed_cancel
+
 log = logging.getLogger(__name__)
 
 
@@ -26,4 +28,5 @@ async def every(seconds: float, duty: str, action: Callable[[], Awaitable[None]]
             if not failing:
                 log.warning("%s: waits for Redis: %s", duty, error)
             failing = True
+        heed_cancel()
         await asyncio.sleep(seconds * random.uniform(0.75, 1.25))  # noqa: S311 - jitter, not a secret

@@ -68,11 +68,10 @@ class ShardRunner:
         self._abandoned.set()
 
     async def run_token(self, token: str) -> None:
-        """Work off one arq token: claim a shard when the engine is hungry and run it, if there is one."""
+        """Work off one arq token: claim a shard whenever the engine is hungry and run it, until none is there."""
         try:
             with self._keeper.token(token):
-                claim = await self._claim()
-                if claim is not None:
+                while (claim := await self._claim()) is not None:
                     await self._run(claim)
         except (RedisError, OSError) as error:
             # Nothing is lost: a lease that could not be given back runs out and is reaped.

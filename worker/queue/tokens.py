@@ -1,4 +1,7 @@
-"""arq's part: tokens that say "one shard may run", handed out by arq's worker loop, topped up from the record."""
+"""arq's part: tokens that say "there is work", handed out by arq's worker loop, topped up from the record.
+
+Whoever runs a token claims shards until the record has none left, so the pace of tokens bounds nothing.
+"""
 
 import asyncio
 import json

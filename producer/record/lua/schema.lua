@@ -20,7 +20,7 @@ local key = {
     leases     = "minedraft:leases",             -- ZSET   "job shard" -> when the lease runs out
     workers    = "minedraft:workers",            -- ZSET   worker -> when its heartbeat runs out
     worker     = "minedraft:worker:%s",          -- STRING what the worker says of itself (JSON)
-    tokens     = "minedraft:tokens:%s",          -- ZSET   of one model: arq's queue. A token says "one shard may run"
+    tokens     = "minedraft:tokens:%s",          -- ZSET   of one model: arq's queue. A token says "there is work"
 }
 
 -- Redis 6.2 refuses writes after TIME unless it replicates effects; from 7 on it always does.

@@ -67,8 +67,17 @@ def test_nonsense_is_one_line_that_names_it(argv: list[str], word: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("text", "word"), [("modle = 1\n", "modle"), ("mode = \n", "TOML"), ("mode = 3\n", "mode")])
-def test_a_bad_file_is_one_line(text: str, word: str, tmp_path: Path) -> None:
-    (tmp_path / "minedraft.toml").write_text(text)
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (b"modle = 1\n", "modle"),
+        (b"max-num-seqs = 1\n", "max_num_seqs"),
+        (b"mode = \n", "TOML"),
+        (b"mode = 3\n", "mode"),
+        (b"\xff\xfe", "TOML"),
+    ],
+)
+def test_a_bad_file_is_one_line(text: bytes, word: str, tmp_path: Path) -> None:
+    (tmp_path / "minedraft.toml").write_bytes(text)
     with pytest.raises(UsageError, match=word):
         read_settings([])

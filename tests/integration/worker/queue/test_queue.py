@@ -155,9 +155,51 @@ async def test_rows_at_fault_become_error_rows_and_bugs_too(worker: Bench) -> No
     assert worker.idle()
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer({"n": float("nan")}, 1, 1),
+        Answer({"n": {1, 2}}, 1, 1),
+        Answer({"n": "\ud800"}, 1, 1),
+        Answer({"n": 1}, None, 1),  # type: ignore[arg-type]
+        Answer({"n": 1}, 1, "many"),  # type: ignore[arg-type]
+    ],
+    ids=["nan", "no-json", "surrogate", "none", "text"],
+)
+async def test_an_answer_that_cannot_be_written_holds_up_no_other(worker: Bench, answer: Answer) -> None:
+    async def odd(row: Row) -> Answer:
+        return answer if row.index == 1 else Answer({"n": row.index}, True, 2.0)  # type: ignore[arg-type]
+
+    worker.engine.answer = odd  # type: ignore[method-assign]
+    job = await submit(worker.redis, 4)
+    await worker.runner.run_token("t")
+    errors = [line["error"] and line["error"]["code"] for line in await lines(worker.redis, job)]
+    assert errors == [None, "internal_error", None, None]
+    assert (await state(worker.redis, job)).completion_tokens == 6
+    assert worker.idle()
+
+
+async def test_a_fault_s_words_are_written_whatever_they_are(worker: Bench) -> None:
+    async def script(_: Row) -> None:
+        raise RowError("odd", "a lone \ud800 surrogate")
+
+    worker.engine.script = script
+    job = await submit(worker.redis, 1)
+    await worker.runner.run_token("t")
+    assert "a lone ? surrogate" in (await lines(worker.redis, job))[0]["error"]["message"]
+
+
+async def test_one_token_works_off_all_that_waits(worker: Bench) -> None:
+    jobs_ = [await submit(worker.redis, 5 * SHARD_ROWS) for _ in range(2)]
+    await worker.runner.run_token("t")
+    assert [(await state(worker.redis, job)).state for job in jobs_] == [JobState.COMPLETED] * 2
+    assert worker.metrics.claimed._value.get() == 10
+
+
 async def test_rows_of_an_engine_that_is_gone_stay_unfinished(worker: Bench) -> None:
     async def script(row: Row) -> None:
         if row.index == 1:
+            worker.runner.drain()  # an engine is gone for good only when its worker ends
             raise EngineDead("gone")
 
     worker.engine.script = script
@@ -215,6 +257,8 @@ async def test_a_lost_lease_stops_its_rows_and_writes_nothing(worker: Bench) -> 
     await worker.redis.zadd(key("leases"), {f"{job} 0": 1})
     assert await leases.reap(worker.redis) == [(job, 0)]
     await worker.keeper.renew()
+    await until_true(lambda: sorted(worker.engine.cancelled) == [0, 1, 2, 3])
+    worker.runner.abandon()  # it has claimed the shard anew, as any worker may
     await asyncio.wait_for(running, 5)
     assert (await state(worker.redis, job)).done == 0
     assert worker.metrics.leases_lost._value.get() == 1

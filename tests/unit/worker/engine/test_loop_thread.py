@@ -1,6 +1,7 @@
 """The other loop: results and errors come back, cancelling goes there, blocking stays there."""
 
 import asyncio
+import gc
 import threading
 import time
 
@@ -45,6 +46,29 @@ async def test_cancelling_goes_there() -> None:
         await call
     assert await asyncio.to_thread(cancelled.wait, 5)
     await thread.stop()
+
+
+async def test_an_error_made_of_a_cancellation_is_nobody_s(caplog: pytest.LogCaptureFixture) -> None:
+    thread, started, ended = LoopThread("other"), threading.Event(), threading.Event()
+
+    async def complain() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise ValueError("the client went away") from None
+        finally:
+            ended.set()
+
+    call = asyncio.create_task(thread.run(complain()))
+    assert await asyncio.to_thread(started.wait, 5)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert await asyncio.to_thread(ended.wait, 5)
+    await thread.stop()
+    gc.collect()
+    assert not caplog.records
 
 
 async def test_blocking_there_does_not_block_here() -> None:
