@@ -58,6 +58,7 @@ def compare(shell: Shell, folder: Path, arguments: argparse.Namespace) -> int:
         env=shell.environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=(folder / "run-batch.log").open("w"),
         text=True,
     )
     assert batch.stdin

@@ -117,10 +117,11 @@ class _Bar:
 
 
 class _Lines:
-    """A line now and then, and one at the end."""
+    """A line now and then, when there is something new to say, and one at the end."""
 
     def __init__(self, job: JobStatus) -> None:
         self._last = job
+        self._printed = ""
         self._rate = _Rate(job, time.monotonic())
         self._due = time.monotonic() + LINE_SECONDS
 
@@ -138,7 +139,7 @@ class _Lines:
 
     def _print(self) -> None:
         job = self._last
-        say(
-            f"{job.job_id}: {job.state}, {job.done}/{job.rows} rows, {job.failed} failed, "
-            f"{self._rate(job):.0f} tokens/s",
-        )
+        line = f"{job.job_id}: {job.state}, {job.done}/{job.rows} rows, {job.failed} failed, {self._rate(job):.0f} tokens/s"
+        if line != self._printed:
+            say(line)
+        self._printed = line
