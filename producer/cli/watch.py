@@ -139,7 +139,8 @@ class _Lines:
 
     def _print(self) -> None:
         job = self._last
-        line = f"{job.job_id}: {job.state}, {job.done}/{job.rows} rows, {job.failed} failed, {self._rate(job):.0f} tokens/s"
+        rows = f"{job.done}/{job.rows} rows, {job.failed} failed"
+        line = f"{job.job_id}: {job.state}, {rows}, {self._rate(job):.0f} tokens/s"
         if line != self._printed:
             say(line)
         self._printed = line
