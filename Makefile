@@ -5,9 +5,6 @@ BIN := $(VENV)/bin
 # Where pip looks for PyTorch's CPU wheel when it does not find one otherwise: PyTorch's own "CPU" wheel index.
 TORCH_CPU_INDEX ?=
 
-# The demo's last line is its own, also under another make.
-MAKEFLAGS += --no-print-directory
-
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-full lint format bench lock clean
 
