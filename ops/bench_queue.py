@@ -53,14 +53,15 @@ def compare(shell: Shell, folder: Path, arguments: argparse.Namespace) -> int:
     batch_output = folder / "batch.jsonl"
     worker = shell.worker("--max-num-seqs", str(arguments.max_num_seqs), f"--engine-args={ENGINE_ARGS}").ready(300)
     command = [sys.executable, __file__, "--run-batch", str(rows), str(batch_output)]
-    batch = subprocess.Popen(
-        [*command, "--max-num-seqs", str(arguments.max_num_seqs)],
-        env=shell.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=(folder / "run-batch.log").open("w"),
-        text=True,
-    )
+    with (folder / "run-batch.log").open("w") as log:
+        batch = subprocess.Popen(
+            [*command, "--max-num-seqs", str(arguments.max_num_seqs)],
+            env=shell.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
     assert batch.stdin
     assert batch.stdout
     assert batch.stdout.readline() == "ready\n"

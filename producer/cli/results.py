@@ -57,7 +57,7 @@ async def _results(job_id: str, output: str, order: Order, url: str | None) -> i
 @contextmanager
 def _destination(output: str) -> Iterator[IO[str]]:
     """Standard output, or a file that is put in place when it is complete and on the disk."""
-    path = Path(output).resolve()  # the file that a link means, not the link
+    path = Path(output)
     if output == "-":
         yield sys.stdout
         sys.stdout.flush()
@@ -66,6 +66,7 @@ def _destination(output: str) -> Iterator[IO[str]]:
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
         return
+    path = path.resolve()  # the file that a link means, not the link
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.", delete=False
     ) as stream:

@@ -1,6 +1,5 @@
 """A stream of lines becomes a job: parsed, checked for double ids, staged, and committed all at once."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -10,6 +9,7 @@ from producer.intake.digest import JobDigest
 from producer.intake.lines import Line, numbered_lines
 from producer.intake.rows import Reject, parse_line
 from producer.intake.unique import SeenIds
+from producer.record.connection import heed_cancel
 from producer.record.jobs import Submission, status
 from producer.record.models import JobState, Outcome, RowFault
 
@@ -56,9 +56,7 @@ async def submit_lines(redis: Redis, stream: BinaryIO, *, model: str, name: str,
     staged = await Submission.begin(redis, model=model, name=name)
     try:
         digest = await _stage(staged, stream)
-        if (task := asyncio.current_task()) and task.cancelling():
-            # redis-py's zero timeouts can swallow a cancellation; it must not end as a job.
-            raise asyncio.CancelledError
+        heed_cancel()  # an interrupted submission must not end as a job
         job_id = await staged.commit(digest.hexdigest(model, {}), insist=new)
     except BaseException:
         await staged.discard()

@@ -37,7 +37,8 @@ def connect(url: str) -> Redis:
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)  # what the URL asks for is judged only here
     except (ValueError, TypeError) as error:
-        raise RedisUnavailable(f"{shown(url)} is not a Redis URL: {error}") from None
+        reason = "" if "@" in url else f": {error}"  # which may quote a piece of the password
+        raise RedisUnavailable(f"{shown(url)} is not a Redis URL{reason}") from None
     return client
 
 
@@ -52,6 +53,17 @@ async def reach(redis: Redis) -> None:
             await redis.ping()
     except TimeoutError:
         raise exceptions.TimeoutError(f"no answer in {REACH_SECONDS:g} s") from None
+
+
+def heed_cancel() -> None:
+    """Raise the cancellation that this task was asked for and that got lost on its way.
+
+    redis-py looks for stray data under a timeout of 0, which takes a cancellation that arrives just then for its
+    own end. For loops that would otherwise go on for ever.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 @asynccontextmanager
@@ -75,4 +87,7 @@ async def plain_errors(url: str) -> AsyncIterator[None]:
 def shown(url: str) -> str:
     """The URL without password and parameters, fit for a message."""
     scheme, separator, rest = url.partition("://")
-    return scheme + separator + rest.partition("?")[0].rpartition("@")[2]
+    place, _, parameters = rest.partition("?")
+    if "@" in parameters:  # a password with a question mark, or a parameter with an at sign: nobody can tell
+        place = "..."
+    return scheme + separator + place.rpartition("@")[2]

@@ -162,6 +162,10 @@ def test_results_to_a_place_that_cannot_be_written(shell: Shell) -> None:
         assert ended.returncode == 2
         assert len(ended.stderr.splitlines()) == 1
     shell.producer("results", job, "-o", "/dev/null")
+    shell.fake()
+    shell.producer("watch", job)
+    piped = shell.run("bash", "-c", f"producer results {job} -o /dev/stdout | cat")
+    assert len(piped.stdout.splitlines()) == 1, piped.stderr
     assert not Path("/dev/null").is_file()
 
 

@@ -10,11 +10,11 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from producer.record import leases
+from producer.record.connection import heed_cancel
 from producer.record.leases import Lease
 from producer.record.models import Outcome
 from worker.backoff import Backoff
 from worker.metrics import Metrics
-from worker.until import heed_cancel
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from redis.exceptions import RedisError
 
-from worker.until import heed_cancel
+from producer.record.connection import heed_cancel
 
 log = logging.getLogger(__name__)
 

@@ -1,11 +1,10 @@
 """Doing something until it must stop."""
 
 import asyncio
-from contextlib import suppress
 
 import pytest
 
-from worker.until import heed_cancel, until
+from worker.until import until
 
 
 async def test_work_that_ends_is_done() -> None:
@@ -33,22 +32,6 @@ async def test_errors_of_the_work_are_raised() -> None:
 
     with pytest.raises(ValueError, match="x"):
         await until(work(), asyncio.Event())
-
-
-async def test_a_cancellation_that_was_swallowed_is_heeded() -> None:
-    heed_cancel()
-
-    async def swallow() -> str:
-        with suppress(asyncio.CancelledError):  # as redis-py's zero timeouts do
-            await asyncio.sleep(60)
-        heed_cancel()
-        return "went on"
-
-    task = asyncio.create_task(swallow())
-    await asyncio.sleep(0.01)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
 
 
 async def test_cancelling_it_cancels_the_work_and_leaves_no_task() -> None:
