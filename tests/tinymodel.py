@@ -45,11 +45,11 @@ def build_tiny_model(directory: Path, *, seed: int = 0) -> Path:
     The same seed gives the same files; the tokenizer is the same for all seeds.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    write_folder(directory, CONFIG, _tokenizer(), _weights(CONFIG, seed))
+    write_folder(directory, CONFIG, build_tokenizer(), random_weights(CONFIG, seed))
     return directory
 
 
-def _tokenizer() -> BytePairTokenizer:
+def build_tokenizer() -> BytePairTokenizer:
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -73,7 +73,7 @@ def _tokenizer() -> BytePairTokenizer:
     )
 
 
-def _weights(config: LlamaConfig, seed: int) -> Weights:
+def random_weights(config: LlamaConfig, seed: int) -> Weights:
     """Matrices that keep the size of what passes through them, so that every token of the prompt counts."""
     random = np.random.default_rng(seed)
     hidden, inner = config.hidden_size, config.intermediate_size

