@@ -1,0 +1,128 @@
+"""What the stage clock of a two-batch engine says, as Prometheus metrics."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+
+from worker.minedraft.measures import HiddenTime, Spans, draft_spans, stage_spans, verify_spans
+from worker.minedraft.stages import DRAFTER, RECORD, SUFFIX, Records, Stage, StageReader, verifier_name
+
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_REQUESTS = tuple(2**power for power in range(11))  # 1 to 1,024
+_TOKENS = tuple(2**power for power in range(17))  # 1 to 65,536
+_NS_PER_S = 1e9
+#: All verifier ranks see the same batches; what is about the batch and not about the rank is counted on this one.
+_FIRST = verifier_name(0)
+
+
+class StageMetrics:
+    """One set per worker process, fed from the rings of one engine at a time.
+
+    The hidden share is rate(minedraft_hidden_seconds_total) over the smaller of rate(minedraft_draft_seconds_sum) and
+    rate(minedraft_verify_seconds_sum).
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._stage = Histogram(
+            "minedraft_stage_seconds",
+            "Time of each stage of a call, by rank: `verifier_N` or `drafter`.",
+            ["rank", "stage"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._verify = Histogram(
+            "minedraft_verify_seconds",
+            "V: time to verify a batch, without waiting for its drafts (verifier_0).",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._draft = Histogram(
+            "minedraft_draft_seconds", "t: time to draft for a batch.", buckets=_SECONDS, registry=registry
+        )
+        self._hidden = Counter(
+            "minedraft_hidden_seconds",
+            "Draft time while a batch was being verified; a draft is counted when a later verification has ended.",
+            registry=registry,
+        )
+        self._drafted = Counter(
+            "minedraft_drafted_tokens",
+            "Drafts that were verified, by position from 1.",
+            ["position"],
+            registry=registry,
+        )
+        self._accepted = Counter(
+            "minedraft_accepted_tokens",
+            "Drafts that were accepted, by position from 1.",
+            ["position"],
+            registry=registry,
+        )
+        self._requests = Histogram(
+            "minedraft_batch_requests", "Requests of a batch that is not empty.", buckets=_REQUESTS, registry=registry
+        )
+        self._tokens = Histogram(
+            "minedraft_batch_tokens",
+            "Tokens scheduled for a batch that is not empty, drafts included.",
+            buckets=_TOKENS,
+            registry=registry,
+        )
+        self._lost = Counter(
+            "minedraft_stage_records_lost",
+            "Records of calls, of any rank, that were overwritten before they were read: the others here miss them.",
+            registry=registry,
+        )
+        self._folder: Path | None = None
+        self._readers: dict[str, StageReader] = {}
+        self._overlap = HiddenTime()
+
+    def follow(self, folder: Path) -> None:
+        """Count what the engine before has left, and read the rings of a new engine, in `folder`, from now on."""
+        self.update()
+        self._hidden.inc(self._overlap.rest() / _NS_PER_S)
+        self._folder, self._readers, self._overlap = folder, {}, HiddenTime()
+
+    def update(self) -> None:
+        """Take in what the ranks have recorded since the last call; to be called about every second.
+
+        Raises:
+            ValueError: a file in the folder is not a ring of this version.
+        """
+        if self._folder is not None:
+            for path in self._folder.glob(f"*{SUFFIX}"):  # the ranks make them one by one while they start
+                self._readers.setdefault(path.stem, StageReader(path))
+        records = {rank: self._read(reader) for rank, reader in self._readers.items()}
+        for rank, of_rank in records.items():
+            for stage in Stage:
+                if seconds := _seconds(stage_spans(of_rank, stage)):
+                    _observe(self._stage.labels(rank=rank, stage=stage.name.lower()), seconds)
+        none = np.empty(0, RECORD)
+        verifier, drafter = records.get(_FIRST, none), records.get(DRAFTER, none)
+        self._count_batches(verifier)
+        _observe(self._verify, _seconds(verify_spans(verifier)))
+        _observe(self._draft, _seconds(draft_spans(drafter)))
+        self._hidden.inc(self._overlap.add(verifier, drafter) / _NS_PER_S)
+
+    def _read(self, reader: StageReader) -> Records:
+        lost = reader.lost
+        records = reader.read()
+        self._lost.inc(reader.lost - lost)
+        return records
+
+    def _count_batches(self, verifier: Records) -> None:
+        _observe(self._requests, verifier["requests"].tolist())
+        _observe(self._tokens, verifier["tokens"].tolist())
+        for counter, field in ((self._drafted, "drafted_at"), (self._accepted, "accepted")):
+            for position, count in enumerate(verifier[field].sum(axis=0).tolist(), start=1):
+                if count:
+                    counter.labels(position=str(position)).inc(count)
+
+
+def _observe(histogram: Histogram, values: Iterable[float]) -> None:
+    for value in values:
+        histogram.observe(value)
+
+
+def _seconds(spans: Spans) -> list[float]:
+    seconds: list[float] = ((spans[:, 1] - spans[:, 0]) / _NS_PER_S).tolist()
+    return seconds
