@@ -4,7 +4,6 @@ Environment variables are defaults: what the user has set wins. All of this must
 reads most of them once.
 """
 
-import os
 from collections.abc import MutableMapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -21,15 +20,12 @@ def is_cpu_build() -> bool:
     return True
 
 
-def set_environment(
-    environ: MutableMapping[str, str], models: Sequence[str], tensor_parallel_size: int, *, cpu: bool
-) -> None:
+def set_environment(environ: MutableMapping[str, str], models: Sequence[str], *, cpu: bool) -> None:
     """Set what vLLM reads from the environment and the user has not set.
 
     Args:
         environ: `os.environ`.
         models: names or folders of the models that will be loaded.
-        tensor_parallel_size: processes that share the computing.
         cpu: whether this is vLLM's CPU build.
     """
     environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -43,9 +39,7 @@ def set_environment(
     if cpu:
         import psutil  # type: ignore[import-untyped] # noqa: PLC0415 - comes with vLLM
 
-        cores = sorted(os.sched_getaffinity(0))
         environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(kv_cache_gib(psutil.virtual_memory().available)))
-        environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", bind_cores(cores, tensor_parallel_size))
         # What these would say at each start nobody can act on.
         environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         environ.setdefault("TORCH_LOGS", "-torch._library.triton")
@@ -62,12 +56,18 @@ def set_compiler(environ: MutableMapping[str, str], *, eager: bool, cpu: bool) -
         environ.setdefault("TORCH_COMPILE_DISABLE", "1")
 
 
-def engine_flags(*, cpu: bool) -> list[str]:
-    """The settings of the engine that the platform decides, as flags of `vllm serve`."""
+def engine_flags(*, cpu: bool, own_worker: bool = False) -> list[str]:
+    """The settings of the engine that the platform decides, as flags of `vllm serve`.
+
+    Args:
+        cpu: whether this is vLLM's CPU build.
+        own_worker: whether the engine mode names a worker class of its own.
+    """
     if not cpu:
         return []
     # float32: CPUs without AMX are several times slower in bfloat16. Eager: compiling costs minutes at each start.
-    return ["--dtype", "float32", "--enforce-eager", "--worker-cls", "worker.engine.vllm_cpu_worker.CpuWorker"]
+    flags = ["--dtype", "float32", "--enforce-eager"]
+    return flags if own_worker else [*flags, "--worker-cls", "worker.engine.vllm_cpu_worker.CpuWorker"]
 
 
 def default_max_num_seqs(*, cpu: bool) -> int:
@@ -78,15 +78,3 @@ def default_max_num_seqs(*, cpu: bool) -> int:
 def kv_cache_gib(free_bytes: int) -> int:
     """How much memory the KV cache gets: an eighth of what is free, at least 1 and at most 4 GiB."""
     return max(1, min(4, free_bytes // 8 // _GIB))
-
-
-def bind_cores(cores: Sequence[int], ranks: int) -> str:
-    """Which cores each rank computes on, in vLLM's notation: `0,1|2,3`.
-
-    One core is left to the front end, the engine's scheduler and Redis where there is one to spare.
-    """
-    usable = cores[:-1] if len(cores) > ranks else cores
-    if len(usable) < ranks:
-        return "nobind"
-    share = len(usable) // ranks
-    return "|".join(",".join(str(core) for core in usable[rank * share : (rank + 1) * share]) for rank in range(ranks))

@@ -8,16 +8,20 @@ import asyncio
 import multiprocessing
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from producer.record.models import Answer, Row
 from worker.engine import platform, vllm_args, vllm_plugin
 from worker.engine.loop_thread import LoopStopped, LoopThread
+from worker.engine.placement import place
 from worker.engine.protocol import EngineDead, EngineStartError
+from worker.engine.stage_metrics import StageMetrics
 from worker.engine.vllm_args import VllmOptions
 from worker.engine.vllm_failures import start_failure
+from worker.minedraft.config import DEADLINE_S, TwoBatchConfig
 
 if TYPE_CHECKING:
     from worker.engine.vllm_server import VllmServer
@@ -25,14 +29,25 @@ if TYPE_CHECKING:
 __all__ = ["VllmEngine", "VllmOptions"]
 
 _CORE = "EngineCore"  # what vLLM calls the process
+_SOCKETS = "VLLM_RPC_BASE_PATH"
+_STEP_TIMEOUT = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"  # vLLM's own limit for a step; ours holds for a message, too
+_BIND = "VLLM_CPU_OMP_THREADS_BIND"
 _KILL_EVERY_S = 0.2
+_STAGES_EVERY_S = 1.0
 
 
 class VllmEngine:
-    """Implements `Engine`. Made for one at a time in a process: vLLM keeps its metrics and its logging once."""
+    """Implements `Engine`. Made for one at a time in a process: vLLM keeps its metrics and its logging once.
 
-    def __init__(self, options: VllmOptions) -> None:
+    Args:
+        options: how to run vLLM.
+        stages: where to count what the ranks of mode `psd` measure.
+    """
+
+    def __init__(self, options: VllmOptions, stages: StageMetrics | None = None) -> None:
         self._options = options
+        self._stages = stages
+        self._stage_reader: asyncio.Task[None] | None = None
         self._capacity = options.max_num_seqs
         self._thread: LoopThread | None = None
         self._server: VllmServer | None = None
@@ -53,9 +68,12 @@ class VllmEngine:
         """
         self._others = _cores()
         self._thread = LoopThread("vllm-front-end")
-        self._folder = tempfile.TemporaryDirectory(prefix="minedraft-")
+        self._folder = tempfile.TemporaryDirectory(prefix=vllm_plugin.FOLDER_PREFIX)
         self._server = await self._thread.run(self._open(self._errors(self._folder)))
         self._capacity = self._server.max_num_seqs
+        if self._stages is not None:
+            self._stages.follow(Path(self._folder.name))
+            self._stage_reader = asyncio.create_task(_read_stages(self._stages), name="stage-reader")
 
     async def answer(self, row: Row) -> Answer:
         """Answer one row; cancelling the call aborts it in vLLM.
@@ -89,6 +107,11 @@ class VllmEngine:
         else:
             await thread.run(_close(server))
             await thread.stop()
+        if self._stage_reader is not None:
+            self._stage_reader.cancel()
+            await asyncio.wait([self._stage_reader])
+            assert self._stages is not None
+            self._stages.update()
         folder.cleanup()
 
     def _running(self) -> "tuple[LoopThread, VllmServer]":
@@ -99,17 +122,19 @@ class VllmEngine:
     async def _open(self, errors: str) -> "VllmServer":
         """All that blocks, in the thread: import vLLM, start its processes, load the model."""
         options, cpu = self._options, platform.is_cpu_build()
-        vllm_args.mode_flags(options)
+        vllm_args.check_mode(options, cpu=cpu)
         for model in options.models:
             vllm_args.check_model(model)
-        platform.set_environment(os.environ, options.models, options.tensor_parallel_size, cpu=cpu)
+        platform.set_environment(os.environ, options.models, cpu=cpu)
         os.environ[vllm_plugin.OWNER], os.environ[vllm_plugin.ERRORS] = str(os.getpid()), errors
+        os.environ[_SOCKETS] = str(Path(errors).parent)  # vLLM leaves them behind when an engine dies
         try:
             from worker.engine.vllm_server import VllmServer  # noqa: PLC0415 - imports vLLM: seconds
 
             parsed = vllm_args.parse(options, cpu=cpu)
             platform.set_compiler(os.environ, eager=parsed.enforce_eager, cpu=cpu)
-            server = await VllmServer.open(parsed)
+            with self._placed(parsed.tensor_parallel_size, cpu=cpu):
+                server = await VllmServer.open(parsed, two_batches=options.mode == "psd")
         except EngineStartError:
             raise
         except Exception as error:
@@ -117,9 +142,49 @@ class VllmEngine:
         vllm_plugin.shorten_errors(os.devnull)  # the front end's own; vLLM has set up its logging only now
         return server
 
+    @contextmanager
+    def _placed(self, ranks: int, *, cpu: bool) -> Iterator[None]:
+        """Tell the engine's processes, which are started inside the block, where each rank computes."""
+        options, psd = self._options, self._options.mode == "psd"
+        if not cpu:
+            yield
+            return
+        placement = place(
+            sorted(os.sched_getaffinity(0)),
+            ranks,
+            drafter=psd,
+            verifier_cpus=options.verifier_cpus,
+            drafter_cpus=options.drafter_cpus,
+        )
+        before = os.environ.get(_BIND)
+        if before is None or options.verifier_cpus:
+            os.environ[_BIND] = placement.omp_bind
+        if psd:
+            assert self._folder is not None
+            memory = options.drafter_kv_cache_gib
+            TwoBatchConfig(
+                folder=self._folder.name,
+                verifiers=ranks,
+                drafter_devices=placement.drafter,
+                drafter_kv_cache_bytes=None if memory is None else int(memory * 1024**3),
+                deadline_s=float(os.environ.get(_STEP_TIMEOUT) or DEADLINE_S),
+            ).publish(os.environ)
+        try:
+            yield
+        finally:
+            os.environ.pop(_BIND)
+            if before is not None:
+                os.environ[_BIND] = before
+
     @staticmethod
     def _errors(folder: "tempfile.TemporaryDirectory[str]") -> str:
         return str(Path(folder.name, "errors"))
+
+
+async def _read_stages(stages: StageMetrics) -> None:
+    while True:
+        await asyncio.sleep(_STAGES_EVERY_S)
+        stages.update()
 
 
 async def _close(server: "VllmServer") -> None:

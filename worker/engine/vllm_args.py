@@ -23,27 +23,33 @@ class VllmOptions:
     Attributes:
         model: a folder, or a name on the Hugging Face Hub.
         served_model_name: what rows call it.
-        mode: `ar` (one token a step) or `sd` (vLLM's own speculative decoding).
-        draft_model: the model that drafts; `sd` only.
+        mode: `ar` (one token a step), `sd` (vLLM's own speculative decoding) or `psd` (two overlapped batches).
+        draft_model: the model that drafts; `sd` and `psd` only.
         tensor_parallel_size: devices that share the target model.
-        num_speculative_tokens: tokens drafted per step; `sd` only.
-        max_num_seqs: rows in flight.
+        num_speculative_tokens: tokens drafted per step; `sd` and `psd` only.
+        max_num_seqs: rows in flight; in `psd` those of both batches.
+        verifier_cpus: the cores of the target model's ranks; none: a fair share.
+        drafter_cpus: the cores of the draft model's rank; none: a fair share.
+        drafter_kv_cache_gib: memory of the draft model's KV cache (GiB); None: as much as a verifier's.
         engine_args: more flags, as `vllm serve` takes them; they win over everything above.
     """
 
     model: str
     served_model_name: str
-    mode: Literal["ar", "sd"] = "ar"
+    mode: Literal["ar", "sd", "psd"] = "ar"
     draft_model: str | None = None
     tensor_parallel_size: int = 1
     num_speculative_tokens: int = 1
     max_num_seqs: int = 16
+    verifier_cpus: tuple[int, ...] = ()
+    drafter_cpus: tuple[int, ...] = ()
+    drafter_kv_cache_gib: float | None = None
     engine_args: str = ""
 
     @property
     def models(self) -> list[str]:
         """The models that this mode loads."""
-        return [self.model, self.draft_model] if self.mode == "sd" and self.draft_model else [self.model]
+        return [self.model, self.draft_model] if self.mode != "ar" and self.draft_model else [self.model]
 
 
 def default_flags(options: VllmOptions, *, cpu: bool) -> list[str]:
@@ -58,7 +64,7 @@ def default_flags(options: VllmOptions, *, cpu: bool) -> list[str]:
         *("--tensor-parallel-size", str(options.tensor_parallel_size)),
         *("--max-num-seqs", str(options.max_num_seqs)),
         "--no-use-tqdm-on-load",
-        *platform.engine_flags(cpu=cpu),
+        *platform.engine_flags(cpu=cpu, own_worker=options.mode == "psd"),
         *mode_flags(options),
     ]
 
@@ -73,16 +79,40 @@ def mode_flags(options: VllmOptions) -> list[str]:
         case "ar":
             return []
         case "sd":
-            if not options.draft_model:
-                raise EngineStartError("mode sd needs a draft model: --draft-model")
-            speculation = {
-                "method": "draft_model",
-                "model": options.draft_model,
-                "num_speculative_tokens": options.num_speculative_tokens,
-            }
-            return ["--speculative-config", json.dumps(speculation)]
+            return _speculation(options)
+        case "psd":
+            return [
+                *_speculation(options, draft_tensor_parallel_size=1),
+                *("--distributed-executor-backend", "worker.minedraft.executor.MineDraftExecutor"),
+                *("--scheduler-cls", "worker.minedraft.scheduler.TwoBatchScheduler"),
+                *("--worker-cls", "worker.minedraft.verifier.VerifierWorker"),
+                "--no-async-scheduling",
+            ]
         case unknown:
             raise EngineStartError(f"there is no engine mode {unknown!r}")
+
+
+def check_mode(options: VllmOptions, *, cpu: bool) -> None:
+    """See that the engine mode has what it needs, before vLLM is imported.
+
+    Raises:
+        EngineStartError: it lacks something, or does not run on this platform.
+    """
+    mode_flags(options)
+    if options.mode == "psd" and not cpu:
+        raise EngineStartError("mode psd runs on vLLM's CPU build only, so far: --mode sd or --mode ar")
+
+
+def _speculation(options: VllmOptions, **more: int) -> list[str]:
+    if not options.draft_model:
+        raise EngineStartError(f"mode {options.mode} needs a draft model: --draft-model (or --mode ar)")
+    speculation = {
+        "method": "draft_model",
+        "model": options.draft_model,
+        "num_speculative_tokens": options.num_speculative_tokens,
+        **more,
+    }
+    return ["--speculative-config", json.dumps(speculation)]
 
 
 def parse(options: VllmOptions, *, cpu: bool) -> Namespace:

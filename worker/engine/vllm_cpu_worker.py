@@ -1,6 +1,6 @@
-"""vLLM's CPU worker with two of its faults put right. Named by `--worker-cls`; runs in vLLM's worker processes.
+"""vLLM's CPU worker with three of its faults put right. Named by `--worker-cls`; runs in vLLM's worker processes.
 
-Both are faults of vLLM 0.32.0. The speculative sampler's is looked for each time before it is put right.
+They are faults of vLLM 0.32.0. The expansion's is looked for each time before it is put right.
 """
 
 import logging
@@ -15,32 +15,22 @@ from vllm.v1.worker.cpu_worker import CPUWorker
 EXPAND_KERNEL = "vllm.v1.sample.rejection_sampler.expand_kernel"
 
 
-class CpuWorker(CPUWorker):  # type: ignore[misc] # vLLM's types are not read
-    """vLLM's, with a model runner that survives seeds and a speculative sampler that reads temperatures."""
-
-    def init_device(self) -> None:
-        """Make the model runner."""
-        super().init_device()
-        if type(self.model_runner) is CPUModelRunner:  # it has no place where another class could be named
-            self.model_runner.__class__ = SeededModelRunner
-        if self.vllm_config.speculative_config is not None and not expands_rightly():
-            logging.getLogger(register_kernels.__module__).setLevel(logging.ERROR)  # "already registered", on purpose
-            register_kernels({EXPAND_KERNEL: expand})
-
-
 class SeededModelRunner(CPUModelRunner):  # type: ignore[misc]
-    """Rewinds the random numbers of a request whose sample is thrown away.
+    """Rewinds the random numbers of a request whose sample is thrown away; samples plainly where nothing was drafted.
 
     After each chunk of a prompt but the last vLLM samples a token and discards it. To leave a request's seed as it
     was it moves the generator's offset back, which CUDA generators have and CPU generators answer with
     an error that ends the engine. Here the generator's state is put back instead.
     """
 
-    def _sample(self, *args: Any, **kwargs: Any) -> Any:
+    def _sample(self, logits: Any, spec_decode_metadata: Any) -> Any:
         generators = self.input_batch.generators
         unfinished = self.discard_request_mask.np[: self.input_batch.num_reqs].nonzero()[0]
         states = {int(i): generators[int(i)].get_state() for i in unfinished if int(i) in generators}
-        sampled = super()._sample(*args, **kwargs)
+        if spec_decode_metadata is not None and spec_decode_metadata.max_spec_len == 0:
+            # The speculative sampler takes the maximum of `top_k` over all drafts, and ends the engine without any.
+            spec_decode_metadata = None
+        sampled = super()._sample(logits, spec_decode_metadata)
         for i, state in states.items():
             generators[i].set_state(state)
         return sampled
@@ -51,6 +41,22 @@ class SeededModelRunner(CPUModelRunner):  # type: ignore[misc]
             return super()._bookkeeping_sync(*args, **kwargs)
         finally:
             self.input_batch.generators = generators
+
+
+class CpuWorker(CPUWorker):  # type: ignore[misc] # vLLM's types are not read
+    """vLLM's, with a model runner that survives seeds and a speculative sampler that reads temperatures."""
+
+    #: The model runner's class, a subclass of vLLM's V1 `CPUModelRunner` without an `__init__` of its own.
+    runner_class: type[CPUModelRunner] = SeededModelRunner
+
+    def init_device(self) -> None:
+        """Make the model runner."""
+        super().init_device()
+        if type(self.model_runner) is CPUModelRunner:  # it has no place where another class could be named
+            self.model_runner.__class__ = self.runner_class
+        if self.vllm_config.speculative_config is not None and not expands_rightly():
+            logging.getLogger(register_kernels.__module__).setLevel(logging.ERROR)  # "already registered", on purpose
+            register_kernels({EXPAND_KERNEL: expand})
 
 
 def expands_rightly() -> bool:

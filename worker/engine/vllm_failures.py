@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from worker.engine.protocol import EngineDead, EngineStartError
 from worker.engine.rows import one_line
 
+_RANK_KILLED = re.compile(r"RankDied: (.* was killed by signal \d+)")
 _KILLED = re.compile(r"Failed core proc\(s\): \{'(\w+)': -(\d+)")
 
 
@@ -21,6 +22,9 @@ def start_failure(error: Exception, first_error: str | None) -> EngineStartError
     if killed:
         name, signal = killed.groups()
         return EngineDead(f"vLLM's process {name} was killed by signal {signal} while starting")
+    died = _RANK_KILLED.search(first_error or "")
+    if died:
+        return EngineDead(f"{died[1]} while starting")
     if isinstance(error, ValidationError):
         reason = "; ".join(mistake["msg"].removeprefix("Value error, ") for mistake in error.errors())
     else:

@@ -6,16 +6,20 @@ other programs. Imports nothing but the standard library, and stays that way: it
 
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
-from multiprocessing import parent_process
+from multiprocessing import current_process, parent_process
 from pathlib import Path
 
 #: Set by the process that owns the engine: its process id, and where the engine's processes leave their errors.
 OWNER, ERRORS = "MINEDRAFT_ENGINE_OWNER", "MINEDRAFT_ENGINE_ERRORS"
+#: How the name of an engine's own folder begins, in which that file of errors lies.
+FOLDER_PREFIX = "minedraft-"
 #: How long a process whose parent has died may take to end by itself (seconds).
 GRACE_S = 5.0
 
@@ -29,6 +33,8 @@ def register() -> None:
     if int(owner) == os.getppid():  # the engine core; its workers are born into its group
         # Ctrl-C goes to every process of the terminal's group, but the owner decides when its engine ends.
         os.setpgid(0, 0)
+        # Where its ranks meet vLLM keeps a file, which stays when they are killed; this folder goes with the engine.
+        tempfile.tempdir = str(Path(os.environ[ERRORS]).parent)
     threading.Thread(target=_end_with_parent, name="minedraft-parent-watch", daemon=True).start()
 
 
@@ -42,6 +48,9 @@ def _end_with_parent() -> None:
     if parent is None:
         return
     parent.join()
+    folder = Path(os.environ[ERRORS]).parent
+    if parent.pid == int(os.environ[OWNER]) and folder.name.startswith(FOLDER_PREFIX):
+        shutil.rmtree(folder, ignore_errors=True)  # which its owner can no longer do
     os.kill(os.getpid(), signal.SIGTERM)  # vLLM's way: stop, and end those below
     time.sleep(GRACE_S)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -74,7 +83,7 @@ class _OneLineErrors(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            line = " ".join(f"{type(error).__name__}: {error}".split())
+            line = " ".join(f"{_rank()}{type(error).__name__}: {error}".split())
             with suppress(OSError), Path(self._path).open("a", encoding="utf-8") as errors:
                 errors.write(f"{line}\n")
             if self._shorten:
@@ -84,3 +93,9 @@ class _OneLineErrors(logging.Filter):
                     # The process ends now, and multiprocessing would print the traceback once more.
                     sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
         return not (self._shorten and record.module == "dump_input")  # pages of state, when an engine dies
+
+
+def _rank() -> str:
+    """Whose error it is, where the engine has ranks with names (`worker/minedraft/names.py`)."""
+    name = current_process().name
+    return f"{name}: " if name.startswith("minedraft::") and name != "minedraft::engine" else ""

@@ -48,11 +48,15 @@ class VllmServer:
             serving.default_sampling_params.pop("max_tokens", None)
 
     @classmethod
-    async def open(cls, parsed: Namespace) -> "VllmServer":
+    async def open(cls, parsed: Namespace, *, two_batches: bool) -> "VllmServer":
         """Start the engine's processes and load the model; blocks the loop for most of a minute.
 
+        Args:
+            parsed: vLLM's own flags.
+            two_batches: whether they ask for the two-batch engine.
+
         Raises:
-            EngineStartError: the model does not generate text.
+            EngineStartError: the model does not generate text, or two batches cannot run with these flags.
             Exception: whatever vLLM raises.
         """
         if parsed.tool_parser_plugin:
@@ -62,6 +66,8 @@ class VllmServer:
         validate_parsed_serve_args(parsed)
         engine_args = AsyncEngineArgs.from_cli_args(parsed)
         config = engine_args.create_engine_config(UsageContext.OPENAI_BATCH_RUNNER)
+        if two_batches:
+            _check_two_batches(config)
         await asyncio.sleep(0)  # a cancelled start ends here, before there are processes
         llm = AsyncLLM.from_vllm_config(
             config,
@@ -127,3 +133,12 @@ class VllmServer:
         # vLLM's objects refer to each other in circles; one left over fails, loudly, when the interpreter ends.
         del self._llm, self._chat, self._completions
         gc.collect()
+
+
+def _check_two_batches(config: Any) -> None:
+    from worker.minedraft.checks import Unfit, check_config  # noqa: PLC0415 - only this mode needs them
+
+    try:
+        check_config(config)
+    except Unfit as unfit:
+        raise EngineStartError(f"mode psd: {unfit}") from None

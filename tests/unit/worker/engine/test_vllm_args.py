@@ -8,7 +8,8 @@ import pytest
 
 from worker.engine import vllm_args
 from worker.engine.protocol import EngineStartError
-from worker.engine.vllm_args import VllmOptions, check_model, default_flags, mode_flags
+from worker.engine.vllm_args import VllmOptions, check_mode, check_model, default_flags, mode_flags
+from worker.minedraft import checks
 
 
 def test_plain_decoding_needs_no_flags_of_its_own() -> None:
@@ -25,13 +26,45 @@ def test_speculative_decoding_is_vllms_own() -> None:
     assert options.models == ["m", "d"]
 
 
+def test_two_batches_are_vllms_speculation_with_classes_of_our_own() -> None:
+    options = VllmOptions("m", "n", mode="psd", draft_model="d", num_speculative_tokens=3, tensor_parallel_size=2)
+    flags = mode_flags(options)
+    assert json.loads(flags[1]) == {
+        "method": "draft_model",
+        "model": "d",
+        "num_speculative_tokens": 3,
+        "draft_tensor_parallel_size": 1,
+    }
+    assert "--no-async-scheduling" in flags
+    assert options.models == ["m", "d"]
+    # The names are those that the check at start asks for, and the worker is named once.
+    pairs = dict(pairwise(flags))
+    assert pairs["--distributed-executor-backend"] == checks.EXECUTOR
+    assert pairs["--scheduler-cls"] == checks.SCHEDULER
+    assert pairs["--worker-cls"] == checks.VERIFIER
+    assert default_flags(options, cpu=True).count("--worker-cls") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
-    [(VllmOptions("m", "n", mode="sd"), "--draft-model"), (VllmOptions("m", "n", mode="psd"), "'psd'")],  # type: ignore[arg-type]
+    [
+        (VllmOptions("m", "n", mode="sd"), "mode sd needs a draft model: --draft-model"),
+        (VllmOptions("m", "n", mode="psd"), "mode psd needs a draft model: --draft-model"),
+        (VllmOptions("m", "n", mode="pearl"), "'pearl'"),  # type: ignore[arg-type]
+    ],
 )
 def test_an_impossible_mode_is_refused(options: VllmOptions, words: str) -> None:
     with pytest.raises(EngineStartError, match=words):
         mode_flags(options)
+    with pytest.raises(EngineStartError, match=words):
+        check_mode(options, cpu=True)
+
+
+def test_two_batches_need_vllms_cpu_build() -> None:
+    check_mode(VllmOptions("m", "n", mode="psd", draft_model="d"), cpu=True)
+    check_mode(VllmOptions("m", "n", mode="sd", draft_model="d"), cpu=False)
+    with pytest.raises(EngineStartError, match="CPU build only"):
+        check_mode(VllmOptions("m", "n", mode="psd", draft_model="d"), cpu=False)
 
 
 def test_options_become_flags() -> None:

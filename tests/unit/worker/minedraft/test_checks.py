@@ -1,0 +1,191 @@
+"""What two batches need, each with the words that say so."""
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace as Thing
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
+
+from worker.minedraft import checks
+from worker.minedraft.checks import Unfit, check_config, check_engine, check_kv_groups, same_tokens, scarcest
+from worker.minedraft.stages import MAX_DRAFTS
+
+
+def tokenizer(vocabulary: Mapping[str, int], eos: str = "a") -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(dict(vocabulary))), eos_token=eos)
+
+
+ABC = tokenizer({"a": 0, "b": 1, "c": 2})
+#: What `get_tokenizer` finds.
+TOKENIZERS = {
+    "target": ABC,
+    "alike": tokenizer({"c": 2, "b": 1, "a": 0}, eos="b"),
+    "swapped": tokenizer({"a": 0, "b": 2, "c": 1}),
+}
+
+
+def model(name: str, length: int = 2048) -> Thing:
+    return Thing(
+        model=name,
+        tokenizer=name,
+        tokenizer_revision=None,
+        trust_remote_code=False,
+        max_model_len=length,
+        multimodal_config=None,
+    )
+
+
+def fit() -> Any:
+    """A stand-in for the `VllmConfig` that the engine's flags make."""
+    target = model("target")
+    return Thing(
+        model_config=target,
+        speculative_config=Thing(
+            uses_draft_model=lambda: True,
+            parallel_drafting=False,
+            num_speculative_tokens=MAX_DRAFTS,
+            draft_sample_method="greedy",
+            num_speculative_tokens_per_batch_size=None,
+            use_heterogeneous_vocab=False,
+            target_model_config=target,
+            draft_model_config=model("alike"),
+        ),
+        parallel_config=Thing(
+            pipeline_parallel_size=1,
+            data_parallel_size=1,
+            nnodes=1,
+            distributed_executor_backend=checks.EXECUTOR,
+            worker_cls=checks.VERIFIER,
+        ),
+        scheduler_config=Thing(scheduler_cls=checks.SCHEDULER, async_scheduling=False),
+        use_v2_model_runner=False,
+        lora_config=None,
+        kv_transfer_config=None,
+        ec_transfer_config=None,
+        max_concurrent_batches=2,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_tokenizers_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "get_tokenizer", lambda name, **_: TOKENIZERS[name])
+
+
+def test_a_fit_configuration_passes() -> None:
+    check_config(fit())
+    check_engine(fit())
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("speculative_config", None, "need a draft model"),
+        ("speculative_config.uses_draft_model", lambda: False, "need a draft model"),
+        ("speculative_config.parallel_drafting", True, "token by token"),
+        ("speculative_config.num_speculative_tokens", MAX_DRAFTS + 1, f"at most {MAX_DRAFTS} .* not {MAX_DRAFTS + 1}"),
+        ("speculative_config.draft_sample_method", "probabilistic", "draft greedily"),
+        ("speculative_config.num_speculative_tokens_per_batch_size", [(1, 4, 2)], "same number of tokens"),
+        ("speculative_config.use_heterogeneous_vocab", True, "one tokenizer"),
+        ("parallel_config.pipeline_parallel_size", 2, "pipeline-parallel-size 1, not 2"),
+        ("parallel_config.data_parallel_size", 3, "data-parallel-size 1, not 3"),
+        ("parallel_config.nnodes", 2, "one host"),
+        ("parallel_config.distributed_executor_backend", "mp", f"--distributed-executor-backend .* {checks.EXECUTOR}"),
+        ("parallel_config.worker_cls", "other.Worker", f"--worker-cls .* {checks.VERIFIER}, not other.Worker"),
+        ("scheduler_config.scheduler_cls", None, f"--scheduler-cls .* {checks.SCHEDULER}, not None"),
+        ("scheduler_config.async_scheduling", True, "--no-async-scheduling"),
+        ("use_v2_model_runner", True, "VLLM_USE_V2_MODEL_RUNNER=0"),
+        ("lora_config", Thing(), "LoRA"),
+        ("kv_transfer_config", Thing(), "KV transfer"),
+        ("ec_transfer_config", Thing(), "EC transfer"),
+        ("model_config.multimodal_config", Thing(), "images or audio"),
+        ("speculative_config.draft_model_config", model("alike", 1024), "--max-model-len 1024"),
+        ("speculative_config.draft_model_config", model("swapped"), "draft model swapped has another tokenizer"),
+    ],
+)
+def test_what_does_not_go_with_two_batches_is_named(path: str, value: object, words: str) -> None:
+    config = fit()
+    *parents, name = path.split(".")
+    holder = config
+    for parent in parents:
+        holder = getattr(holder, parent)
+    setattr(holder, name, value)
+    with pytest.raises(Unfit, match=words) as unfit:
+        check_config(config)
+    assert "\n" not in str(unfit.value)
+
+
+def test_another_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks.vllm, "__version__", f"{checks.VLLM_VERSION}+cpu")
+    check_config(fit())
+    monkeypatch.setattr(checks.vllm, "__version__", "0.33.0")
+    with pytest.raises(Unfit, match=r"made for vLLM 0\.32\.0, this is 0\.33\.0"):
+        check_config(fit())
+
+
+def test_a_model_that_drafts_for_itself_has_its_own_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "get_tokenizer", lambda *_, **__: pytest.fail("loaded for nothing"))
+    config = fit()
+    config.speculative_config.draft_model_config = model("target")
+    check_config(config)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (tokenizer({"c": 2, "b": 1, "a": 0}), True),
+        (tokenizer({"a": 0, "b": 1, "c": 2}, eos="c"), True),
+        (tokenizer({"a": 0, "b": 2, "c": 1}), False),
+        (tokenizer({"a": 0, "b": 1, "c": 2, "d": 3}), False),
+    ],
+)
+def test_tokenizers_are_the_same_when_each_id_means_the_same(other: PreTrainedTokenizerFast, same: bool) -> None:
+    assert same_tokens(ABC, other) is same
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda config: vars(config).update(max_concurrent_batches=1), "1 batches in flight, not 2"),
+        (lambda config: vars(config.scheduler_config).update(scheduler_cls="x.Y"), "scheduler_cls is x.Y"),
+        (lambda config: vars(config).update(use_v2_model_runner=True), "V2 runner"),
+    ],
+)
+def test_an_engine_that_would_not_alternate_is_refused(change: Callable[[Any], None], words: str) -> None:
+    config = fit()
+    change(config)
+    with pytest.raises(Unfit, match=words):
+        check_engine(config)
+
+
+def kv(blocks: int = 10, *, size: int = 16, groups: int = 1, memory: tuple[int, ...] = (1000,)) -> Thing:
+    """A stand-in for a rank's `KVCacheConfig`; its tensors take so many bytes for all blocks."""
+    return Thing(
+        num_blocks=blocks,
+        kv_cache_groups=[Thing(kv_cache_spec=Thing(block_size=size))] * groups,
+        kv_cache_tensors=[Thing(size=tensor) for tensor in memory],
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ([kv(groups=2), kv()], "one kind of KV cache"),
+        ([kv(), kv(groups=2)], "one kind of KV cache"),
+        ([kv(), kv(groups=0)], "one kind of KV cache"),
+        ([kv(), kv(), kv(size=32)], r"sizes \[16, 32\]"),
+        ([kv(), kv(blocks=9)], "differ in their KV cache blocks"),
+    ],
+)
+def test_ranks_that_cannot_share_block_numbers_are_refused(ranks: list[Thing], words: str) -> None:
+    check_kv_groups([kv(), kv(), kv()])
+    with pytest.raises(Unfit, match=words):
+        check_kv_groups(ranks)
+
+
+def test_the_rank_with_room_for_the_fewest_blocks_is_named() -> None:
+    ranks = [kv(memory=(600, 400)), kv(memory=(100,))]  # 100 and 10 bytes a block
+    assert scarcest(["verifier", "drafter"], [2000, 150], ranks) == ("drafter", [20, 15])
+    assert scarcest(["verifier", "drafter"], [1499, 150], ranks) == ("verifier", [14, 15])

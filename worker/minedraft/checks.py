@@ -1,0 +1,135 @@
+"""What must hold for two batches, checked before or while the engine starts: all that would otherwise fail silently."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import vllm
+from transformers import PreTrainedTokenizerBase
+from vllm.tokenizers import get_tokenizer
+
+from worker.minedraft.stages import MAX_DRAFTS
+
+#: The hooks are those of this version; another one may have moved them.
+VLLM_VERSION = "0.32.0"
+EXECUTOR = "worker.minedraft.executor.MineDraftExecutor"
+SCHEDULER = "worker.minedraft.scheduler.TwoBatchScheduler"
+VERIFIER = "worker.minedraft.verifier.VerifierWorker"
+DRAFTER = "worker.minedraft.drafter.DrafterWorker"
+
+
+class Unfit(Exception):  # noqa: N818 - a state, named as what it says
+    """Two batches cannot run with this configuration; the message is one line for the user."""
+
+
+def check_config(config: Any) -> None:
+    """Check a `VllmConfig` in the front end, before any process is started.
+
+    Raises:
+        Unfit: something does not go with two batches.
+    """
+    for fault in _faults(config):
+        raise Unfit(fault)
+
+
+def _faults(config: Any) -> Iterator[str]:
+    if vllm.__version__.split("+")[0] != VLLM_VERSION:
+        yield f"two batches are made for vLLM {VLLM_VERSION}, this is {vllm.__version__}"
+    spec, parallel = config.speculative_config, config.parallel_config
+    if spec is None or not spec.uses_draft_model() or spec.parallel_drafting:
+        yield "two batches need a draft model that drafts token by token (method draft_model)"
+        return
+    if spec.num_speculative_tokens > MAX_DRAFTS:
+        yield f"at most {MAX_DRAFTS} tokens can be drafted a step, not {spec.num_speculative_tokens}"
+    if spec.draft_sample_method != "greedy":
+        yield "two batches draft greedily (draft_sample_method); only ids go from the drafter to the verifiers"
+    if spec.num_speculative_tokens_per_batch_size is not None:
+        yield "two batches draft the same number of tokens in each step (num_speculative_tokens_per_batch_size)"
+    if spec.use_heterogeneous_vocab:
+        yield "two batches need one tokenizer for both models (use_heterogeneous_vocab)"
+    sizes = {"pipeline": parallel.pipeline_parallel_size, "data": parallel.data_parallel_size}
+    yield from (f"two batches need {name}-parallel-size 1, not {size}" for name, size in sizes.items() if size != 1)
+    if parallel.nnodes != 1:
+        yield "two batches run on one host"
+    classes = {
+        "--distributed-executor-backend": (parallel.distributed_executor_backend, EXECUTOR),
+        "--scheduler-cls": (config.scheduler_config.scheduler_cls, SCHEDULER),
+        "--worker-cls": (parallel.worker_cls, VERIFIER),
+    }
+    yield from (f"{flag} must be {ours}, not {it}" for flag, (it, ours) in classes.items() if it != ours)
+    if config.scheduler_config.async_scheduling:
+        yield "two batches need synchronous workers (--no-async-scheduling)"
+    if config.use_v2_model_runner:
+        yield "two batches need vLLM's V1 model runner on CPUs (VLLM_USE_V2_MODEL_RUNNER=0)"
+    extras = {
+        "LoRA adapters": config.lora_config,
+        "KV transfer": config.kv_transfer_config,
+        "EC transfer": config.ec_transfer_config,
+        "images or audio": config.model_config.multimodal_config,
+    }
+    yield from (f"two batches do not go with {name} yet" for name, setting in extras.items() if setting is not None)
+    yield from _unlike(spec.target_model_config, spec.draft_model_config)
+
+
+def _unlike(target: Any, draft: Any) -> Iterator[str]:
+    """What the draft model lacks to draft for the target."""
+    if draft.max_model_len < target.max_model_len:
+        yield (
+            f"the draft model {draft.model} reads {draft.max_model_len:,} tokens, the target {target.max_model_len:,}:"
+            f" --engine-args '--max-model-len {draft.max_model_len}'"
+        )
+    if draft.model != target.model and not same_tokens(_tokenizer(target), _tokenizer(draft)):
+        yield f"the draft model {draft.model} has another tokenizer than the target {target.model}"
+
+
+def _tokenizer(model: Any) -> PreTrainedTokenizerBase:
+    return get_tokenizer(model.tokenizer, revision=model.tokenizer_revision, trust_remote_code=model.trust_remote_code)
+
+
+def same_tokens(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> bool:
+    """Whether two tokenizers mean the same by each id; where a text ends may differ, the target decides that."""
+    return bool(one.get_vocab() == other.get_vocab())
+
+
+def check_engine(config: Any) -> None:
+    """Check the engine process's `VllmConfig`, once the executor is up.
+
+    Raises:
+        Unfit: vLLM would not keep two batches in flight, or would not let them take turns.
+    """
+    if config.max_concurrent_batches != 2:
+        raise Unfit(f"vLLM would keep {config.max_concurrent_batches} batches in flight, not 2")
+    names = f"{type(config.scheduler_config).__name__}.scheduler_cls"
+    if config.scheduler_config.scheduler_cls != SCHEDULER:
+        raise Unfit(f"{names} is {config.scheduler_config.scheduler_cls}, not {SCHEDULER}")
+    if config.use_v2_model_runner:
+        raise Unfit("the engine would speak to vLLM's V2 runner")
+
+
+def check_kv_groups(configs: Sequence[Any]) -> None:
+    """Check the `KVCacheConfig` of each rank, the drafter's last.
+
+    Raises:
+        Unfit: the ranks cannot share one block table.
+    """
+    target, draft = configs[0], configs[-1]
+    if len(target.kv_cache_groups) != 1 or len(draft.kv_cache_groups) != 1:
+        raise Unfit("both models need one kind of KV cache (no sliding windows beside full attention, no Mamba layers)")
+    sizes = {config.kv_cache_groups[0].kv_cache_spec.block_size for config in configs}
+    if len(sizes) != 1 or len({config.num_blocks for config in configs}) != 1:
+        raise Unfit(f"the ranks differ in their KV cache blocks: sizes {sorted(sizes)}")
+
+
+def scarcest(names: Sequence[str], available: Sequence[int], configs: Sequence[Any]) -> tuple[str, list[int]]:
+    """Which rank limits the number of KV blocks that all of them get.
+
+    Args:
+        names: of the ranks.
+        available: KV cache memory of each rank (bytes).
+        configs: the `KVCacheConfig` of each rank.
+
+    Returns:
+        The rank's name, and how many blocks each rank has room for.
+    """
+    per_block = [sum(tensor.size for tensor in config.kv_cache_tensors) // config.num_blocks for config in configs]
+    blocks = [memory // max(size, 1) for memory, size in zip(available, per_block, strict=True)]
+    return names[blocks.index(min(blocks))], blocks

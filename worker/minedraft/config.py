@@ -1,0 +1,55 @@
+"""What the processes of a two-batch engine are told beyond vLLM's own configuration: one environment variable.
+
+vLLM's `additional_config` would do, but a user's own would replace it, and it enters the hash of compiled code.
+"""
+
+import json
+import os
+from collections.abc import MutableMapping
+from dataclasses import asdict, dataclass
+
+VARIABLE = "MINEDRAFT_TWO_BATCHES"
+
+#: How long one message between ranks may take (seconds): longer than any step, prefills included.
+DEADLINE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class TwoBatchConfig:
+    """How to run the drafter, and where to leave what the ranks measure.
+
+    Attributes:
+        folder: where the ranks meet and leave their stages; new for each engine, on this host.
+        verifiers: ranks that share the target model.
+        drafter_devices: the cores, or the GPU, that the drafter computes on; none: not bound.
+        drafter_kv_cache_bytes: memory of the draft model's KV cache; None: as much as each verifier's.
+        deadline_s: how long one message between ranks may take (seconds).
+    """
+
+    folder: str
+    verifiers: int
+    drafter_devices: tuple[int, ...] = ()
+    drafter_kv_cache_bytes: int | None = None
+    deadline_s: float = DEADLINE_S
+
+    @property
+    def address(self) -> str:
+        """Where the ranks meet."""
+        return f"{self.folder}/link"
+
+    def publish(self, environ: MutableMapping[str, str]) -> None:
+        """Leave it for the processes that are started next."""
+        environ[VARIABLE] = json.dumps(asdict(self))
+
+
+def read() -> TwoBatchConfig:
+    """The configuration of the engine that this process belongs to.
+
+    Raises:
+        RuntimeError: this process belongs to none.
+    """
+    text = os.environ.get(VARIABLE)
+    if text is None:
+        raise RuntimeError(f"{VARIABLE} is not set: the two-batch engine is started by `worker run --mode psd`")
+    fields = json.loads(text)
+    return TwoBatchConfig(**{**fields, "drafter_devices": tuple(fields["drafter_devices"])})

@@ -1,0 +1,108 @@
+"""What the verifiers' and the drafter's worker have in common: a name, a clock, and a link that opens late."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from vllm.v1.core.sched.output import SchedulerOutput
+
+from worker.minedraft import config, link, names
+from worker.minedraft.lanes import DrafterLane, VerifierLane
+from worker.minedraft.platform import RankLink, RankWorker
+from worker.minedraft.runner_v1 import LaneRunner
+from worker.minedraft.stages import StageClock, ring_path
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: How long a rank that lost its peer waits to be ended with the engine before it ends by itself (seconds).
+_PEER_GRACE_S = 1.0
+
+log = logging.getLogger("vllm.minedraft.rank")  # below vLLM's logger, whose handlers leave errors for the worker
+
+
+def fatal(step: Callable[P, T]) -> Callable[P, T]:
+    """End the process when `step` fails.
+
+    Nobody reads the drafter's replies, and of a verifier vLLM asks for a sample even after the forward pass has failed;
+    but the death of a process is noticed at once.
+    """
+
+    @wraps(step)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return step(*args, **kwargs)
+        except Exception as error:
+            if isinstance(error, link.LinkError):
+                time.sleep(_PEER_GRACE_S)  # the first error to be told should be the peer's own
+            log.exception("a step failed:")
+            logging.shutdown()
+            os._exit(1)
+
+    return wrapped
+
+
+class LaneWorker(RankWorker):
+    """A worker that takes part in the exchange of drafts.
+
+    It meets the other ranks when memory is measured: the first thing that vLLM asks of all ranks once every process is
+    up and watched. Any earlier, and a rank that fails to start would leave the others waiting for it.
+    """
+
+    model_runner: LaneRunner
+    name: str
+    link_rank: int
+    _link: link.Link | None = None
+
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        """Load the model under this rank's own name: vLLM has just given it another one."""
+        names.call_this_process(self.name)
+        super().load_model(*args, **kwargs)
+
+    @fatal  # a rank that fails before it has met the others would leave them waiting
+    def determine_available_memory(self) -> int:
+        """Meet the other ranks, then measure (bytes)."""
+        settings = config.read()
+        rank = self.name.removeprefix("minedraft::")
+        self.model_runner.clock = StageClock(ring_path(Path(settings.folder), rank))
+        self._link = RankLink.connect(
+            settings.address,
+            self.link_rank,
+            settings.verifiers,
+            self.vllm_config.speculative_config.num_speculative_tokens,
+            timedelta(seconds=settings.deadline_s),
+        )
+        return int(super().determine_available_memory())
+
+    def compile_or_warm_up_model(self) -> Any:
+        """Warm up, which drives the overridden methods with invented requests; from then on, exchange drafts."""
+        result = super().compile_or_warm_up_model()
+        assert self._link is not None
+        self.model_runner.lane = self.make_lane(self._link, self.model_runner.clock)
+        return result
+
+    def make_lane(self, own_end: link.Link, clock: StageClock) -> VerifierLane | DrafterLane:
+        """This rank's part in the protocol."""
+        raise NotImplementedError
+
+    @fatal
+    def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
+        """Begin a call: requests and block tables, drafts, the forward pass."""
+        self.model_runner.begin(scheduler_output)
+        return super().execute_model(scheduler_output)
+
+    @fatal
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """End a call: the verifiers sample, the drafter drafts."""
+        return super().sample_tokens(grammar_output)
+
+    def shutdown(self) -> None:
+        """Close the link, and end as vLLM does."""
+        if self._link is not None:
+            self._link.close()
+        super().shutdown()

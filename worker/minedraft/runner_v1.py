@@ -1,0 +1,150 @@
+"""vLLM 0.32's V1 model runner (`vllm/v1/worker/gpu_model_runner.py`) as verifier and as drafter: all that knows it.
+
+Every rank keeps the same requests and block tables, because every rank gets the same `SchedulerOutput`s. A verifier
+runs the target model and never drafts. The drafter runs no target model: it takes what the verifier sampled for its own
+sample, and vLLM's own proposer (`vllm/v1/spec_decode/draft_model.py`) drafts from there.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from vllm.v1.outputs import SamplerOutput
+
+from worker.minedraft.lanes import DrafterLane, Step, VerifierLane
+from worker.minedraft.platform import RankRunner
+from worker.minedraft.stages import Stage, StageClock
+
+
+class NoProposer:
+    """Drafts nothing: what a verifier has where vLLM expects a proposer (method `custom_class`)."""
+
+    def __init__(self, config: Any) -> None:
+        pass
+
+    def load_model(self, target: nn.Module) -> None:
+        """Load nothing."""
+
+    def propose(self, sampled_token_ids: Sequence[Any], *_: Any, **__: Any) -> list[list[int]]:
+        """No drafts for any request."""
+        return [[] for _ in sampled_token_ids]
+
+
+def draft_nothing(config: Any) -> None:
+    """Give this process's copy of a `VllmConfig` the proposer that drafts nothing."""
+    proposer = f"{NoProposer.__module__}.{NoProposer.__qualname__}"
+    config.speculative_config.method, config.speculative_config.model = "custom_class", proposer
+
+
+class LaneRunner(RankRunner):
+    """What verifier and drafter share: a lane that is there once warm-up is over, and the way to its order of rows."""
+
+    lane: Any = None
+    step: Step
+    clock: StageClock
+
+    def begin(self, step: Step) -> None:
+        """Begin a call; before warm-up is over it exchanges nothing."""
+        self.step = step
+        if self.lane is not None:
+            self.lane.begin(step)
+
+    def rows(self) -> Tensor:
+        """[requests] where the requests of a message stand in this runner's batch."""
+        index = self.input_batch.req_id_to_index
+        return torch.tensor([index[request] for request in self.step.num_scheduled_tokens], dtype=torch.long)
+
+
+class VerifierRunner(LaneRunner):
+    """Runs the target model on drafts that come from elsewhere."""
+
+    lane: VerifierLane | None
+
+    def _input_fits_in_drafter(self, *_: Any) -> bool:
+        return True  # there is none: without this vLLM prepares zeros near the end of the context, for buffers it lacks
+
+    def _model_forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.lane is None:
+            return super()._model_forward(*args, **kwargs)
+        self.clock.stop(Stage.PREPARE)
+        self.clock.start(Stage.FORWARD)
+        output = super()._model_forward(*args, **kwargs)
+        self.clock.stop(Stage.FORWARD)
+        return output
+
+    def _sample(self, *args: Any, **kwargs: Any) -> Any:
+        if self.lane is None:
+            return super()._sample(*args, **kwargs)
+        self.clock.start(Stage.SAMPLE)
+        output = super()._sample(*args, **kwargs)
+        self.clock.stop(Stage.SAMPLE)
+        self.lane.sampled(self.step, output.sampled_token_ids[self.rows()])
+        self.clock.commit()
+        return output
+
+
+class StubTarget(nn.Module):  # type: ignore[misc] # torch's types are not read
+    """Stands where the target model would be: no layers, no weights, no KV cache; its output is never looked at."""
+
+    def __init__(self, hidden_size: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model = nn.Module()
+        self._hidden_size, self._dtype = hidden_size, dtype
+
+    def forward(self, input_ids: Tensor, *_: Any, **__: Any) -> Tensor:
+        """[tokens, hidden_size] of anything."""
+        return torch.zeros(input_ids.shape[0], self._hidden_size, dtype=self._dtype)
+
+    def compute_logits(self, hidden_states: Tensor) -> None:
+        """No logits."""
+
+
+class DrafterRunner(LaneRunner):
+    """Runs the draft model on what the verifiers sampled."""
+
+    lane: DrafterLane | None
+
+    def load_model(self, load_dummy_weights: bool = False) -> None:
+        """Load the draft model."""
+        del load_dummy_weights
+        self.model = StubTarget(self.model_config.get_hidden_size(), self.dtype)
+        self.drafter.load_model(self.model)
+
+    def _dummy_sampler_run(self, hidden_states: Tensor) -> Tensor:
+        return hidden_states  # the stub has no logits to sample from
+
+    def _sample(self, *_: Any, **__: Any) -> SamplerOutput:
+        self.clock.stop(Stage.PREPARE)
+        assert self.lane is not None
+        received = self.lane.sampled(self.step)
+        sampled = torch.empty_like(received)
+        sampled[self.rows()] = received
+        return SamplerOutput(sampled_token_ids=sampled, logprobs_tensors=None)
+
+    def propose_draft_token_ids(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Draft, and send the drafts at once: nobody waits for this rank's bookkeeping."""
+        assert self.lane is not None
+        self.clock.start(Stage.DRAFT)
+        drafts: Tensor = super().propose_draft_token_ids(*args, **kwargs)
+        self.clock.stop(Stage.DRAFT)
+        self._send(drafts)
+        return drafts
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """Receive, draft, send. The grammar is the verifiers' business."""
+        del grammar_output
+        self._sent = False
+        output = super().sample_tokens(None)
+        if not self._sent:  # vLLM does not draft when a request is about to fill the context; zeros are drafts, too
+            self._send(torch.zeros(len(self.step.num_scheduled_tokens), self.num_spec_tokens, dtype=torch.int32))
+        self.clock.commit()
+        return output
+
+    def _send(self, drafts: Tensor) -> None:
+        assert self.lane is not None
+        self.lane.drafted(self.step, drafts[self.rows()])
+        self._sent = True
+
+    def _get_prompt_logprobs_dict(self, *_: Any) -> dict[str, Any]:
+        return {}  # of the target model, which is elsewhere
