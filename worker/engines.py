@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from worker.engine import platform
 from worker.engine.fake import FakeEngine, FakePlan
+from worker.engine.placement import parse_devices
 from worker.engine.protocol import Engine
 from worker.settings import RunSettings
 
@@ -21,17 +22,34 @@ def engine_factory(settings: RunSettings) -> Callable[[], Engine]:
         return lambda: FakeEngine(plan, settings.served, max_num_seqs)
 
     # Imported here: vLLM takes seconds to import, which the fake engine and every usage error do without.
+    from worker.engine.stage_metrics import StageMetrics  # noqa: PLC0415
     from worker.engine.vllm import VllmEngine, VllmOptions  # noqa: PLC0415
-    from worker.models.embedded import embedded_model  # noqa: PLC0415
 
+    target, drafter = _models(settings)
     options = VllmOptions(
-        model=settings.model or str(embedded_model()),
+        model=target,
         served_model_name=settings.served,
-        mode="sd" if settings.mode == "sd" else "ar",
-        draft_model=settings.draft_model,
+        mode=settings.mode,
+        draft_model=drafter,
         tensor_parallel_size=settings.tensor_parallel_size,
         num_speculative_tokens=settings.num_speculative_tokens,
         max_num_seqs=max_num_seqs,
+        verifier_cpus=parse_devices(settings.verifier_cpus) if settings.verifier_cpus else (),
+        drafter_cpus=parse_devices(settings.drafter_cpus) if settings.drafter_cpus else (),
+        drafter_kv_cache_gib=settings.drafter_kv_cache_gib,
         engine_args=settings.engine_args,
     )
-    return lambda: VllmEngine(options)
+    stages = StageMetrics() if settings.mode == "psd" else None
+    return lambda: VllmEngine(options, stages)
+
+
+def _models(settings: RunSettings) -> tuple[str, str | None]:
+    """The target and the draft model; the embedded one has a drafter of its own."""
+    from worker.models.embedded import embedded_drafter, embedded_model  # noqa: PLC0415
+
+    if settings.model is not None:
+        return settings.model, settings.draft_model
+    target = str(embedded_model())
+    if settings.draft_model is None and settings.mode != "ar":
+        return target, str(embedded_drafter())
+    return target, settings.draft_model

@@ -32,8 +32,6 @@ def run(argv: Sequence[str]) -> int:
             stream=sys.stderr,
         )
         logging.getLogger("arq").setLevel(logging.WARNING)
-        if settings.mode == "psd":
-            raise UsageError("--mode psd (two overlapped batches) is not built yet; use ar or sd")
         asyncio.run(_serve(settings))
     except (UsageError, UnfitRedis, EngineStartError, ModelError, ServerError) as error:
         return _fail(error, 2)
@@ -60,7 +58,7 @@ async def _serve(settings: RunSettings) -> None:
                 url,
                 engine,
                 served=settings.served,
-                mode=settings.mode,
+                mode="fake" if settings.engine == "fake" else settings.mode,
                 drain_seconds=settings.drain_seconds,
                 metrics=metrics,
             )

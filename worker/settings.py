@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationError
 from pydantic_settings import (
     BaseSettings,
+    CliSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
@@ -18,6 +19,8 @@ from pydantic_settings import (
 )
 
 from producer.record.models import TARGET
+from worker.engine.placement import parse_devices
+from worker.flag_help import add_argument
 
 #: Read when no `--config` is given and it lies in the working directory.
 DEFAULT_CONFIG = Path("minedraft.toml")
@@ -28,6 +31,12 @@ DEFAULT_METRICS_PORT = 9410
 
 class UsageError(Exception):
     """The user asked for something that cannot be; the message is one line, the exit code 2."""
+
+
+def _devices(text: str | None) -> str | None:
+    if text is not None:
+        parse_devices(text)
+    return text
 
 
 class RunSettings(BaseSettings):
@@ -53,8 +62,8 @@ class RunSettings(BaseSettings):
     ] = None
     mode: Annotated[
         Literal["ar", "sd", "psd"],
-        Field(description="ar: no speculation; sd: vLLM's own speculative decoding; psd: two overlapped batches"),
-    ] = "ar"
+        Field(description="psd: two overlapped batches (CPUs); sd: vLLM's own speculative decoding; ar: no drafts"),
+    ] = "psd"
     engine: Annotated[
         Literal["vllm", "fake"], Field(description="vllm: the real one; fake: made-up text, for tests of the queue")
     ] = "vllm"
@@ -62,7 +71,10 @@ class RunSettings(BaseSettings):
         str | None,
         Field(description="folder or name of the target model (default: the embedded SmolLM2-135M-Instruct)"),
     ] = None
-    draft_model: Annotated[str | None, Field(description="folder or name of the draft model (sd, psd)")] = None
+    draft_model: Annotated[
+        str | None,
+        Field(description="folder or name of the draft model (sd, psd; default: for the embedded target, its own)"),
+    ] = None
     served_model_name: Annotated[
         str | None,
         Field(
@@ -71,9 +83,22 @@ class RunSettings(BaseSettings):
         ),
     ] = None
     tensor_parallel_size: Annotated[PositiveInt, Field(description="devices that share the target model")] = 1
-    num_speculative_tokens: Annotated[PositiveInt, Field(description="drafted tokens a step (sd, psd)")] = 1
+    num_speculative_tokens: Annotated[PositiveInt, Field(description="tokens drafted a step (sd, psd)")] = 1
     max_num_seqs: Annotated[
-        PositiveInt | None, Field(description="rows that run at once (default: 16 on CPUs, 256 on GPUs)")
+        PositiveInt | None,
+        Field(description="rows that run at once, in psd those of both batches (default: 16 on CPUs, 256 on GPUs)"),
+    ] = None
+    verifier_cpus: Annotated[
+        str | None,
+        AfterValidator(_devices),
+        Field(description="cores of the target model, as 0,2-5; divided among its ranks (default: a fair share)"),
+    ] = None
+    drafter_cpus: Annotated[
+        str | None, AfterValidator(_devices), Field(description="cores of the draft model (psd; default: a fair share)")
+    ] = None
+    drafter_kv_cache_gib: Annotated[
+        PositiveFloat | None,
+        Field(description="memory of the draft model's KV cache (psd on CPUs; default: as much as the target's)"),
     ] = None
     engine_args: Annotated[
         str, Field(description="anything else for the engine, in `vllm serve`'s own flags: '--max-model-len 4096'")
@@ -123,7 +148,10 @@ def read_settings(argv: Sequence[str]) -> RunSettings:
         model_config = SettingsConfigDict(toml_file=_config_file(argv))
 
     try:
-        return Configured(_cli_parse_args=list(argv), _cli_exit_on_error=False)
+        flags: CliSettingsSource[RunSettings] = CliSettingsSource(
+            Configured, cli_parse_args=list(argv), cli_exit_on_error=False, add_argument_method=add_argument
+        )
+        return Configured(_cli_settings_source=flags)
     except ValidationError as error:
         raise UsageError(_one_line(error)) from None
     except SettingsError as error:
@@ -153,4 +181,4 @@ def _one_line(error: ValidationError) -> str:
         meant = name.replace("-", "_")
         hint = f" (in TOML it is {meant})" if meant != name and meant in RunSettings.model_fields else ""
         return f"{name}: there is no such setting{hint}"
-    return f"--{name.replace('_', '-')}: {first['msg']} (not {first['input']!r})"
+    return f"--{name.replace('_', '-')}: {first['msg'].removeprefix('Value error, ')} (not {first['input']!r})"

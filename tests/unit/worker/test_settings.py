@@ -47,12 +47,25 @@ def test_the_served_name(argv: list[str], served: str) -> None:
     assert read_settings(argv).served == served
 
 
+def test_two_batches_are_the_default() -> None:
+    assert read_settings([]).mode == "psd"
+
+
+def test_cores_are_kept_as_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINEDRAFT_DRAFTER_CPUS", "7")
+    settings = read_settings(["--verifier-cpus", "0,2-5"])
+    assert (settings.verifier_cpus, settings.drafter_cpus) == ("0,2-5", "7")
+
+
 @pytest.mark.parametrize(
     ("argv", "word"),
     [
         (["--max-num-seqs", "0"], "--max-num-seqs"),
         (["--max-num-seqs", "many"], "--max-num-seqs"),
         (["--mode", "fast"], "--mode"),
+        (["--verifier-cpus", "0,x"], "--verifier-cpus: '0,x' is not a list like 0,2-4"),
+        (["--drafter-cpus", "5-2"], "--drafter-cpus: '5-2' counts backwards"),
+        (["--drafter-kv-cache-gib", "0"], "--drafter-kv-cache-gib"),
         (["--bogus"], "--bogus"),
         (["surplus"], "surplus"),
         (["--metrics-port", "65536"], "--metrics-port"),
