@@ -41,10 +41,7 @@ class TwoBatchScheduler(Scheduler):  # type: ignore[misc] # vLLM's types are not
         # never read them; a request that resumes after a preemption is not running now, and still brings them.
         self.prev_step_scheduled_req_ids.update(request.request_id for request in self.running)
         self.max_num_active_reqs = running + turn.admit
-        try:
-            return super().schedule(throttle_prefills)
-        finally:
-            self.max_num_active_reqs = self._most_active
+        return super().schedule(throttle_prefills)
 
     def update_draft_token_ids(self, draft_token_ids: Any) -> None:
         """Do nothing: no drafts come this way."""

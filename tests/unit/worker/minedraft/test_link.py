@@ -54,14 +54,15 @@ def test_rows_of_sampled_ids_are_filled_up() -> None:
     assert (message.dtype, rank) == (torch.int32, 2)
 
 
-def test_drafts_go_to_all_verifiers_as_they_are_now() -> None:
-    group, drafts = Group(), torch.tensor([[1, 2], [3, 4]], dtype=torch.int32)
-    GlooLink(group, 2, DEADLINE).send_drafts(drafts.T)
-    drafts.zero_()  # vLLM's proposer may write its next drafts into the same tensor
-    assert [(message.tolist(), rank) for message, rank, _ in group.sent] == [
-        ([[1, 3], [2, 4]], 0),
-        ([[1, 3], [2, 4]], 1),
-    ]
+@pytest.mark.parametrize("turned", [False, True])
+def test_drafts_go_to_all_verifiers_as_they_are_now(turned: bool) -> None:
+    """gloo reads contiguous memory, and later; vLLM's proposer may write its next drafts into the same tensor."""
+    group, memory = Group(), torch.tensor([[1, 2], [3, 4]], dtype=torch.int32)
+    drafts = memory.T if turned else memory
+    ids = drafts.tolist()
+    GlooLink(group, 2, DEADLINE).send_drafts(drafts)
+    memory.zero_()
+    assert [(message.tolist(), rank) for message, rank, _ in group.sent] == [(ids, 0), (ids, 1)]
     assert all(message.is_contiguous() for message, _, _ in group.sent)
 
 
