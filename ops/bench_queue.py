@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from shell import VICUNA, Shell, shell_in  # noqa: E402
 
 from worker.engine import platform  # noqa: E402
+from worker.engine.placement import place  # noqa: E402
 from worker.engine.vllm_args import VllmOptions, default_flags  # noqa: E402
 from worker.models.embedded import embedded_model  # noqa: E402
 
@@ -51,7 +52,8 @@ def compare(shell: Shell, folder: Path, arguments: argparse.Namespace) -> int:
     rows = folder / "rows.jsonl"
     rows.write_text("".join(f"{line}\n" for line in VICUNA.read_text().splitlines()[: arguments.rows]))
     batch_output = folder / "batch.jsonl"
-    worker = shell.worker("--max-num-seqs", str(arguments.max_num_seqs), f"--engine-args={ENGINE_ARGS}").ready(300)
+    flags = ["--mode", "ar", "--max-num-seqs", str(arguments.max_num_seqs), f"--engine-args={ENGINE_ARGS}"]
+    worker = shell.worker(*flags).ready(300)
     command = [sys.executable, __file__, "--run-batch", str(rows), str(batch_output)]
     with (folder / "run-batch.log").open("w") as log:
         batch = subprocess.Popen(
@@ -110,7 +112,10 @@ async def run_batch_side(rows: str, output: str, max_num_seqs: int) -> int:
         model=str(embedded_model()), served_model_name="target", max_num_seqs=max_num_seqs, engine_args=ENGINE_ARGS
     )
     cpu = platform.is_cpu_build()
-    platform.set_environment(os.environ, options.models, 1, cpu=cpu)
+    platform.set_environment(os.environ, options.models, cpu=cpu)
+    if cpu:  # as the worker does: neither side gets a core more
+        cores = place(sorted(os.sched_getaffinity(0)), 1, drafter=False)
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", cores.omp_bind)
     platform.set_compiler(os.environ, eager=True, cpu=cpu)
     from vllm.entrypoints.launchers import run_batch
     from vllm.entrypoints.launchers.api_server.entry import build_async_engine_client

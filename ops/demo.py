@@ -1,4 +1,4 @@
-"""`make demo`: 16 real prompts through a private Redis and one worker, answered by the embedded model.
+"""`make demo`: 16 real prompts through a private Redis and one worker, answered by the embedded model in two batches.
 
 Everything started here ends with this process, even if it is killed: a small guard process waits for the end
 of a pipe that only this process holds, and then stops the worker and Redis and removes their data.
@@ -7,19 +7,25 @@ of a pipe that only this process holds, and then stops the worker and Redis and 
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
+import urllib.request
 from pathlib import Path
+
+from two_batches import Measured, in_words, measured
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 PROMPTS = ROOT / "ops" / "examples" / "vicuna80.jsonl"
 ROWS = 16
 ANSWER_LINES = 4
+#: Longer than the worker takes to count what its engine has measured (seconds).
+COUNTED_S = 1.5
 
 GUARD = """
 read -r _
@@ -55,7 +61,8 @@ def demo(out: Path) -> int:
     subprocess.run([BIN / "producer", "redis", "start"], env=environment, check=True, stderr=subprocess.DEVNULL)
     with log.open("w") as stream:
         worker = subprocess.Popen(
-            [BIN / "worker", "run", "--max-num-seqs", str(ROWS)],
+            [BIN / "worker", "run", "--mode", "psd", "--max-num-seqs", str(ROWS), "--metrics-port", "0"],
+            cwd=data,  # where no minedraft.toml is
             env=environment,
             stdout=stream,
             stderr=stream,
@@ -94,8 +101,10 @@ def ask(out: Path, worker: subprocess.Popen[bytes], log: Path, environment: dict
     results = out / "results.jsonl"
     producer("results", job, "-o", str(results), "--order", "input")
     status = json.loads(producer("status", job, "--json"))
+    run = all_measured(log)
     show_answers(prompts, results)
-
+    for line in in_words(run) if run else ():
+        print(f"demo: {line}")
     answered = status["done"] - status["failed"]
     seconds = status["ended"] - status["started"]
     tokens = status["completion_tokens"]
@@ -114,6 +123,20 @@ def answering(worker: subprocess.Popen[bytes], log: Path, job: str, producer) ->
             return False
         time.sleep(0.5)
     return True
+
+
+def all_measured(log: Path) -> Measured | None:
+    """What the worker measured, once nothing is added any more."""
+    address = re.search(r"metrics: (\S+)", log.read_text())
+    assert address
+    before = None
+    while True:
+        with urllib.request.urlopen(address[1], timeout=10) as page:
+            run = measured(page.read().decode())
+        if run == before:
+            return run
+        before = run
+        time.sleep(COUNTED_S)
 
 
 def show_answers(prompts: list[str], results: Path) -> None:

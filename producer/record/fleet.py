@@ -17,7 +17,7 @@ class WorkerCard:
     Attributes:
         worker_id: unique among living workers.
         model: the served model name, by which jobs are routed.
-        mode: `ar`, `sd`, ...
+        mode: `ar`, `sd` or `psd`; `fake`, where no model answers.
         slots: how many shards it works on at once.
         state: `starting`, `ready`, `draining`.
         host: where it runs.

@@ -40,8 +40,18 @@ def test_make_demo() -> None:
         ["make", "demo"], cwd=ROOT, env=shell, capture_output=True, text=True, timeout=SECONDS, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    last = ended.stdout.strip().splitlines()[-1]
+    *_, numbers, reason, last = ended.stdout.strip().splitlines()
     assert re.match(r"demo: 16/16 rows answered, \d+ tokens in .* tokens/s .*results in \.demo/results\.jsonl$", last)
+    measured = re.match(
+        r"demo: two batches: (\d+)% of the drafts accepted, V = (\d+) ms, t = (\d+) ms .* (\d+)%", numbers
+    )
+    assert measured, numbers
+    acceptance, verify_ms, draft_ms, hidden = map(int, measured.groups())
+    assert 45 <= acceptance <= 85  # for these prompts and this pair, whatever the machine
+    assert min(verify_ms, draft_ms) > 10
+    assert 30 <= hidden <= 100
+    assert reason.startswith("demo: with this pair plain decoding is faster: ")
+    assert f"every second row 1.{acceptance}" in reason
     results = [json.loads(line) for line in (ROOT / ".demo" / "results.jsonl").read_text().splitlines()]
     assert [line["custom_id"] for line in results] == [f"vicuna-{n}" for n in range(1, 17)]
     for line in results:

@@ -12,6 +12,7 @@ from producer.server.embedded import EmbeddedRedis
 NO_REDIS = "redis://127.0.0.1:1/0"
 
 FAKE = ("worker", "run", "--engine", "fake")
+PLAIN = ("worker", "run", "--mode", "ar")
 
 
 @pytest.mark.parametrize(
@@ -39,22 +40,28 @@ FAKE = ("worker", "run", "--engine", "fake")
         (("producer", "watch", "x", "--redis", NO_REDIS), 3, "cannot be reached"),
         (("producer", "results", "x", "--redis", NO_REDIS), 3, "cannot be reached"),
         ((*FAKE, "--redis", NO_REDIS), 3, "cannot be reached"),
-        ((*FAKE, "--mode", "psd"), 2, "psd"),
         ((*FAKE, "--mode", "fast"), 2, "--mode"),
         ((*FAKE, "--max-num-seqs", "0"), 2, "--max-num-seqs"),
         ((*FAKE, "--engine-args=--no-such-flag"), 2, "--no-such-flag"),
         ((*FAKE, "--config", "nosuch.toml"), 2, "nosuch.toml"),
         ((*FAKE, "--metrics-host", "203.0.113.1"), 2, "203.0.113.1"),
-        (("worker", "run", "--model", "/no/such/model"), 2, "/no/such/model"),
-        (("worker", "run", "--model", "no-such-org/no-such-model"), 2, "no-such-org/no-such-model"),
-        (("worker", "run", "--model", "."), 2, "config.json"),
-        (("worker", "run", "--mode", "sd"), 2, "--draft-model"),
-        (("worker", "run", "--engine-args=--no-such-flag"), 2, "--no-such-flag"),
+        ((*FAKE, "--drafter-cpus", "1-"), 2, "--drafter-cpus"),
+        ((*PLAIN, "--model", "/no/such/model"), 2, "/no/such/model"),
+        ((*PLAIN, "--model", "no-such-org/no-such-model"), 2, "no-such-org/no-such-model"),
+        ((*PLAIN, "--model", "."), 2, "config.json"),
+        ((*PLAIN, "--engine-args=--no-such-flag"), 2, "--no-such-flag"),
+        (("worker", "run", "--model", "model"), 2, "mode psd needs a draft model: --draft-model (or --mode ar)"),
+        (("worker", "run", "--model", "model", "--mode", "sd"), 2, "mode sd needs a draft model: --draft-model"),
+        (("worker", "run", "--model", "model", "--draft-model", "/no/such/draft"), 2, "/no/such/draft"),
+        (("worker", "run", "--model", "model", "--draft-model", "model", "--drafter-cpus", "9999"), 2, "core 9999"),
+        ((*PLAIN, "--model", "model", "--drafter-cpus", "0"), 2, "--drafter-cpus is for --mode psd"),
     ],
     ids=lambda value: "-".join(value[:1] + value[-2:]) if isinstance(value, tuple) else None,
 )
 def test_one_clear_line(shell: Shell, command: tuple[str, ...], code: int, words: str) -> None:
     folder = shell.folder
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")
     (folder / "empty.jsonl").touch()
     (folder / "blank.jsonl").write_text("\n  \n\r\n")
     (folder / "broken.jsonl").write_text("{\n[]\n")
@@ -185,3 +192,8 @@ def test_an_evicting_redis_is_refused(shell: Shell) -> None:
     ended = shell.run(*FAKE)
     assert ended.returncode == 2
     assert "noeviction" in ended.stderr.splitlines()[-1]
+
+
+def test_a_worker_without_a_model_claims_no_mode(shell: Shell) -> None:
+    """The default mode is psd, which a fake engine does not have."""
+    assert 'mode="fake"' in shell.fake().metrics()
