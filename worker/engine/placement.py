@@ -14,17 +14,17 @@ class Placement:
     """Devices by rank.
 
     Attributes:
-        verifiers: of each rank of the target model; empty: the system decides.
-        drafter: of the draft model's rank; empty: there is none, or the system decides.
+        verifiers: of each rank of the target model.
+        drafter: of the draft model's rank; empty: there is none.
     """
 
-    verifiers: tuple[tuple[int, ...], ...] = ()
+    verifiers: tuple[tuple[int, ...], ...]
     drafter: tuple[int, ...] = ()
 
     @property
     def omp_bind(self) -> str:
         """The verifiers' cores in vLLM's notation: `0,1|2,3`."""
-        return "|".join(",".join(map(str, rank)) for rank in self.verifiers) or "nobind"
+        return "|".join(",".join(map(str, rank)) for rank in self.verifiers)
 
 
 def parse_devices(text: str) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ def place(
     """Share out a machine's cores.
 
     By default every rank gets equally many, and one is left to the front end, the scheduler and Redis where there is
-    one to spare.
+    one to spare. Where there are more ranks than cores, ranks share a core.
 
     Args:
         cores: those that this process may use.
@@ -93,7 +93,7 @@ def _default(cores: Sequence[int], ranks: int, *, drafter: bool) -> Placement:
     lanes = ranks + drafter
     usable = cores[:-1] if len(cores) > lanes else cores
     share = len(usable) // lanes
-    if share == 0:
-        return Placement()
+    if share == 0:  # unbound, each rank would start a thread for every core
+        usable, share = [cores[lane % len(cores)] for lane in range(lanes)], 1
     shares = tuple(tuple(usable[lane * share : (lane + 1) * share]) for lane in range(lanes))
     return Placement(shares[:ranks], shares[-1] if drafter else ())

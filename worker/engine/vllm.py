@@ -112,6 +112,7 @@ class VllmEngine:
             await asyncio.wait([self._stage_reader])
             assert self._stages is not None
             self._stages.update()
+        vllm_plugin.clean_up(Path(folder.name))
         folder.cleanup()
 
     def _running(self) -> "tuple[LoopThread, VllmServer]":

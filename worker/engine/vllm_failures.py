@@ -9,6 +9,8 @@ from worker.engine.rows import one_line
 
 _RANK_KILLED = re.compile(r"RankDied: (.* was killed by signal \d+)")
 _KILLED = re.compile(r"Failed core proc\(s\): \{'(\w+)': -(\d+)")
+#: What vLLM says when it sees a process end a moment before the system has its exit code.
+_ENDED = "Failed core proc(s): {}"
 
 
 def start_failure(error: Exception, first_error: str | None) -> EngineStartError | EngineDead:
@@ -25,6 +27,8 @@ def start_failure(error: Exception, first_error: str | None) -> EngineStartError
     died = _RANK_KILLED.search(first_error or "")
     if died:
         return EngineDead(f"{died[1]} while starting")
+    if _ENDED in str(error) and first_error is None:  # a process that ends by itself leaves its reason
+        return EngineDead("vLLM's process EngineCore was killed while starting")
     if isinstance(error, ValidationError):
         reason = "; ".join(mistake["msg"].removeprefix("Value error, ") for mistake in error.errors())
     else:

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from multiprocessing import current_process, parent_process
+from multiprocessing import active_children, current_process, parent_process
 from pathlib import Path
 
 #: Set by the process that owns the engine: its process id, and where the engine's processes leave their errors.
@@ -22,6 +22,8 @@ OWNER, ERRORS = "MINEDRAFT_ENGINE_OWNER", "MINEDRAFT_ENGINE_ERRORS"
 FOLDER_PREFIX = "minedraft-"
 #: How long a process whose parent has died may take to end by itself (seconds).
 GRACE_S = 5.0
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is where Linux keeps shared memory
 
 
 def register() -> None:
@@ -50,10 +52,20 @@ def _end_with_parent() -> None:
     parent.join()
     folder = Path(os.environ[ERRORS]).parent
     if parent.pid == int(os.environ[OWNER]) and folder.name.startswith(FOLDER_PREFIX):
-        shutil.rmtree(folder, ignore_errors=True)  # which its owner can no longer do
+        clean_up(folder)  # which its owner can no longer do
+        shutil.rmtree(folder, ignore_errors=True)
     os.kill(os.getpid(), signal.SIGTERM)  # vLLM's way: stop, and end those below
     time.sleep(GRACE_S)
+    for child in active_children():  # which do not watch anybody yet while they import
+        child.kill()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def clean_up(folder: Path) -> None:
+    """Remove what killed ranks left in shared memory, by the name of the file in `folder` where they met (CPUs)."""
+    for file in folder.glob("vllm_dist_*"):
+        for left in _SHARED_MEMORY.glob(f"{file.name}-*"):
+            left.unlink(missing_ok=True)
 
 
 def shorten_errors(path: str) -> None:

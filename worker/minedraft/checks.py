@@ -77,12 +77,14 @@ def _unlike(target: Any, draft: Any) -> Iterator[str]:
             f"the draft model {draft.model} reads {draft.max_model_len:,} tokens, the target {target.max_model_len:,}:"
             f" --engine-args '--max-model-len {draft.max_model_len}'"
         )
-    if draft.model != target.model and not same_tokens(_tokenizer(target), _tokenizer(draft)):
+    if draft.model == target.model:
+        return
+    trust = target.trust_remote_code
+    its = get_tokenizer(target.tokenizer, revision=target.tokenizer_revision, trust_remote_code=trust)
+    # The draft model's own: what vLLM's configuration of a draft model names is the target's.
+    own = get_tokenizer(draft.model, revision=draft.revision, trust_remote_code=trust)
+    if not same_tokens(its, own):
         yield f"the draft model {draft.model} has another tokenizer than the target {target.model}"
-
-
-def _tokenizer(model: Any) -> PreTrainedTokenizerBase:
-    return get_tokenizer(model.tokenizer, revision=model.tokenizer_revision, trust_remote_code=model.trust_remote_code)
 
 
 def same_tokens(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) -> bool:

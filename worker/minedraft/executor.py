@@ -9,6 +9,7 @@ import copy
 import logging
 import multiprocessing
 import multiprocessing.connection
+import os
 import pickle
 import threading
 from collections.abc import Callable
@@ -31,6 +32,8 @@ from worker.minedraft import checks, config, names, platform
 
 #: How often the processes that start are looked at (seconds).
 _WATCH_S = 0.1
+#: How long vLLM may take to notice a death that this file has noticed (seconds).
+_HANG_S = 5.0
 #: A process that dies closes its pipes a moment before the system has its exit code (seconds).
 _REAP_S = 1.0
 
@@ -56,6 +59,7 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
         try:
             super()._init_executor()
         except Exception as error:
+            watch.end()
             _end(self._starting_drafter)
             self._drop_queues()
             if watch.died is not None:
@@ -198,21 +202,27 @@ class _StartWatch:
         self._thread.start()
 
     def end(self) -> None:
-        """The start is over."""
+        """The start is over; look once more, for vLLM may have noticed a death first."""
         self._over.set()
         self._thread.join()
 
     def _watch(self) -> None:
-        ranks: set[BaseProcess] = {self._drafter}
-        while not self._over.wait(_WATCH_S):
-            ranks.update(multiprocessing.active_children())  # the verifiers, as vLLM starts them
-            dead = next((rank for rank in ranks if rank.exitcode is not None), None)
-            if dead is not None:
-                name = names.DRAFTER if dead is self._drafter else names.verifier(int(dead.name.rpartition("-")[2]))
-                self.died = _ended(name, dead.exitcode)
-                for rank in ranks:
-                    rank.kill()
-                return
+        ranks = {self._drafter: names.DRAFTER}
+        over = False
+        while self.died is None and not over:
+            over = self._over.wait(_WATCH_S)
+            for rank in multiprocessing.active_children():  # the verifiers, as vLLM starts them
+                if rank not in ranks:
+                    ranks[rank] = names.verifier(int(rank.name.rpartition("-")[2]))
+            dead = (_ended(name, rank.exitcode) for rank, name in ranks.items() if rank.exitcode is not None)
+            self.died = next(dead, None)
+        if self.died is not None:
+            for rank in ranks:
+                rank.kill()
+            if not self._over.wait(_HANG_S):  # vLLM's queues wait for ever for the greeting of a rank that is gone
+                log.error("the start hangs:", exc_info=RankDied(self.died))
+                logging.shutdown()
+                os._exit(1)
 
 
 def _ended(name: str, code: int | None) -> str:

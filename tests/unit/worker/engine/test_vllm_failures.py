@@ -21,6 +21,12 @@ def test_a_killed_process_is_worth_another_try() -> None:
     assert "signal 9" in str(failure)
 
 
+def test_a_process_that_left_neither_a_code_nor_an_error_was_killed() -> None:
+    no_code = RuntimeError((CORE_FAILED % -9).partition("{")[0] + "{}")
+    assert isinstance(start_failure(no_code, None), EngineDead)
+    assert isinstance(start_failure(no_code, "ValueError: no memory"), EngineStartError)
+
+
 def test_an_error_of_the_front_end_is_one_line() -> None:
     failure = start_failure(OSError("no such\nfile " + "x" * 9999), None)
     assert str(failure).startswith("vLLM cannot start: OSError: no such file")

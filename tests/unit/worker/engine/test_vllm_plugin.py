@@ -56,7 +56,7 @@ def test_it_does_nothing_in_the_processes_of_others(monkeypatch: pytest.MonkeyPa
 
 
 OWNER = """
-import multiprocessing, os, time
+import multiprocessing, os, sys, time
 from worker.engine import vllm_plugin
 
 def core():
@@ -65,16 +65,18 @@ def core():
     time.sleep(60)
 
 if __name__ == "__main__":
-    os.environ[vllm_plugin.OWNER], os.environ[vllm_plugin.ERRORS] = str(os.getpid()), os.devnull
+    os.environ[vllm_plugin.OWNER], os.environ[vllm_plugin.ERRORS] = str(os.getpid()), sys.argv[1]
     multiprocessing.get_context("spawn").Process(target=core).start()
     time.sleep(60)
 """
 
 
-def test_a_process_ends_with_a_parent_that_is_killed_and_leaves_its_terminal(tmp_path: Path) -> None:
+def test_a_process_ends_with_a_parent_that_is_killed_and_leaves_nothing_and_its_terminal(tmp_path: Path) -> None:
     script = tmp_path / "owner.py"
     script.write_text(OWNER)
-    owner = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    folder = tmp_path / f"{vllm_plugin.FOLDER_PREFIX}x"
+    folder.mkdir()
+    owner = subprocess.Popen([sys.executable, str(script), str(folder / "errors")], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     child, group = map(int, owner.stdout.readline().split())
     assert group == child != os.getpgid(owner.pid)
@@ -84,6 +86,26 @@ def test_a_process_ends_with_a_parent_that_is_killed_and_leaves_its_terminal(tmp
     while running(child):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    assert not folder.exists()
+    assert script.exists()
+
+
+def test_shared_memory_goes_by_the_name_of_the_engines_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, shared = tmp_path / "folder", tmp_path / "shared"
+    folder.mkdir()
+    shared.mkdir()
+    monkeypatch.setattr(vllm_plugin, "_SHARED_MEMORY", shared)
+    (folder / "vllm_dist_1").touch()
+    for name in (
+        "vllm_dist_1-tp:0-[0-1]-cpushm_0",
+        "vllm_dist_1-tp:0-[0-1]-cpushm_1",
+        "vllm_dist_2-tp:0-[0-1]-cpushm_0",
+    ):
+        (shared / name).touch()
+    vllm_plugin.clean_up(folder)
+    assert [left.name for left in shared.iterdir()] == ["vllm_dist_2-tp:0-[0-1]-cpushm_0"]
 
 
 def running(pid: int) -> bool:

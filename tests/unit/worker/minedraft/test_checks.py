@@ -30,8 +30,9 @@ TOKENIZERS = {
 def model(name: str, length: int = 2048) -> Thing:
     return Thing(
         model=name,
-        tokenizer=name,
+        tokenizer="target",  # vLLM's configuration of a draft model names the target's tokenizer, too
         tokenizer_revision=None,
+        revision=None,
         trust_remote_code=False,
         max_model_len=length,
         multimodal_config=None,

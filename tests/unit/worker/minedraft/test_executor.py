@@ -112,7 +112,6 @@ class Start:
 
     def to_its_end(self) -> str | None:
         """Who has died, when the watch has seen to it."""
-        self.watch._thread.join(10)
         self.watch.end()
         assert all(rank.killed for rank in (self.drafter, *self.verifiers))
         return self.watch.died
@@ -136,6 +135,16 @@ def test_a_rank_that_dies_while_all_start_ends_the_others_and_is_named(
 ) -> None:
     [*start.verifiers, start.drafter][rank].exitcode = code
     assert start.to_its_end() == words
+
+
+def test_a_start_that_hangs_after_a_death_is_ended(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that waits for the greeting of a rank that was killed just before it could send it never returns."""
+    exits: list[int] = []
+    monkeypatch.setattr(executor, "_HANG_S", 0.001)
+    monkeypatch.setattr("os._exit", exits.append)
+    start.drafter.exitcode = -9
+    start.watch._thread.join(10)
+    assert exits == [1]
 
 
 def test_when_the_start_is_over_nobody_is_killed(start: Start) -> None:
