@@ -32,7 +32,15 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, lis
     folder = tmp_path_factory.mktemp("real")
     model = build_tiny_model(folder / "tiny")
     with shell_in(folder) as shell:
-        flags = ("--model", str(model), "--served-model-name", "tiny", "--engine-args=--max-model-len 512")
+        flags = (
+            "--mode",
+            "ar",
+            "--model",
+            str(model),
+            "--served-model-name",
+            "tiny",
+            "--engine-args=--max-model-len 512",
+        )
         workers = [shell.worker(*flags) for _ in range(2)]
         for worker in workers:
             worker.ready(240)

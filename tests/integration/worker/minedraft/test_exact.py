@@ -1,0 +1,218 @@
+"""The two-batch engine answers what plain decoding answers, whatever a row asks for and whatever happens to it."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from integration.worker.engine.real_engine import chat, completion
+from integration.worker.minedraft.both_engines import (
+    SERVED,
+    Rings,
+    ask,
+    ask_plain,
+    choices,
+    counted,
+    differences,
+    running,
+    text,
+)
+from integration.worker.minedraft.cases import (
+    BUDGET,
+    CASES,
+    CONTEXT,
+    FLAGS,
+    GENERATED,
+    MANY,
+    ONE_MORE,
+    chunked,
+    english,
+    rows,
+)
+from tinymodel import build_tokenizer
+
+from producer.record.models import Answer
+from worker.engine.protocol import RowError
+from worker.engine.vllm import VllmEngine, VllmOptions
+from worker.minedraft.config import DEADLINE_S
+from worker.minedraft.measures import summary
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Answers = dict[str, list[Answer]]
+
+
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.full)], ids=["TP1", "TP2"])
+def options(request: pytest.FixtureRequest, tiny_pair: tuple[Path, Path]) -> dict[str, Any]:
+    target, draft = map(str, tiny_pair)
+    return {
+        "model": target,
+        "served_model_name": SERVED,
+        "draft_model": draft,
+        "tensor_parallel_size": request.param,
+        "num_speculative_tokens": 3,
+        "max_num_seqs": 8,
+        "engine_args": FLAGS,
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plain(options: dict[str, Any]) -> Answers:
+    """What plain decoding answers: one engine at a time can be in a process, so all of it is asked first."""
+    async with running(VllmOptions(**options)) as engine:
+        return {name: await ask_plain(engine, case.rows) for name, case in CASES.items()}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(options: dict[str, Any], plain: Answers) -> AsyncIterator[VllmEngine]:
+    async with running(VllmOptions(**options, mode="psd")) as two_batches:
+        yield two_batches
+
+
+@pytest.fixture
+def rings(engine: VllmEngine) -> Rings:
+    """What the ranks record from now on."""
+    return Rings(engine)
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_answers_are_those_of_plain_decoding(engine: VllmEngine, plain: Answers, name: str) -> None:
+    before = counted(CASES[name].counter)
+    assert differences(plain[name], await ask(engine, CASES[name].rows)) == []
+    assert counted(CASES[name].counter) > before
+
+
+async def test_all_cases_at_once(engine: VllmEngine, plain: Answers) -> None:
+    answers = await ask(engine, [row for case in CASES.values() for row in case.rows[:12]])
+    assert differences([answer for of_case in plain.values() for answer in of_case[:12]], answers) == []
+
+
+async def test_the_cases_are_what_they_are_called(plain: Answers) -> None:
+    """Without this, a case could stop meaning anything as soon as the models' texts change."""
+    for name in ("stop strings", "stop tokens", "min_tokens", "end of text"):
+        assert "stop" in {choice["finish_reason"] for choice in choices(plain[name])}
+    assert all(answer.prompt_tokens > BUDGET for name in CASES if "chunks" in name for answer in plain[name])
+    full = plain["full context, preempted"]
+    assert all(answer.prompt_tokens + answer.completion_tokens == CONTEXT for answer in full)
+    assert len({text(choice) for choice in choices(plain["200 rows"])}) > 190
+
+
+async def test_logprobs_are_those_of_plain_decoding(engine: VllmEngine, plain: Answers) -> None:
+    ours = await ask(engine, CASES["logprobs"].rows, return_tokens_as_token_ids=True)
+    for one, other in zip(choices(plain["logprobs"]), choices(ours), strict=True):
+        for kind in ("top_logprobs", "token_logprobs"):
+            for of_plain, of_ours in zip(one["logprobs"][kind], other["logprobs"][kind], strict=True):
+                assert of_ours == pytest.approx(of_plain, abs=1e-4)
+        for of_plain, of_ours in zip(one["prompt_logprobs"][1:], other["prompt_logprobs"][1:], strict=True):
+            assert logprobs(of_ours) == pytest.approx(logprobs(of_plain), abs=1e-4)
+
+
+def logprobs(of_prompt: dict[str, dict[str, Any]]) -> dict[str, float]:
+    return {token: said["logprob"] for token, said in of_prompt.items()}
+
+
+async def test_drafts_come_in_time_and_the_batches_are_balanced(engine: VllmEngine, rings: Rings) -> None:
+    """Late drafts, or all rows in one batch, would change no text."""
+    await ask(engine, MANY)
+    verifier, drafter = rings.read()
+    acceptance = summary(verifier, drafter).acceptance
+    calls = verifier["call"] - verifier["call"][0]
+    sizes = np.zeros(calls[-1] + 1)  # an empty call leaves no record
+    sizes[calls] = verifier["requests"]
+    apart = np.abs(np.diff(sizes)).mean()
+    print(f"acceptance {acceptance:.2f}; batches of {sizes.mean():.2f} rows that differ by {apart:.2f}")
+    assert acceptance > 0.4
+    assert sizes.mean() > 3.5
+    assert apart < 1
+
+
+async def test_one_row_alone_is_drafted_for(engine: VllmEngine, rings: Rings) -> None:
+    await ask(engine, rows(1, max_tokens=200))
+    assert summary(*rings.read()).acceptance > 0.4
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "ok": {"type": "boolean"},
+        "number": {"enum": [1, 22, 333]},
+        "word": {"type": "string", "pattern": "^[a-z]{5,9}$"},
+    },
+    "required": ["ok", "number", "word"],
+    "additionalProperties": False,
+}
+
+
+async def test_structure_is_kept_and_not_drafted_for(engine: VllmEngine, rings: Rings) -> None:
+    """What is drafted has not been seen by the grammar, which is in another process."""
+    prompts = [english(i * 41, 40) for i in range(8)]
+    shape = {"type": "json_schema", "json_schema": {"name": "shape", "schema": SCHEMA}}
+    schema = await ask(
+        engine, [chat(prompt, response_format=shape, temperature=1, max_tokens=100) for prompt in prompts]
+    )
+    # What a model with random weights says in JSON only ends when it has few tokens to say, each of them in turn.
+    few = [1, *(build_tokenizer().tokens.index(token) for token in '{}":,1Ġ')]
+    loose = {"allowed_token_ids": few, "frequency_penalty": 2, "temperature": 2, "max_tokens": 400}
+    loose["response_format"] = {"type": "json_object"}
+    objects = await ask(engine, [chat(prompt, **loose) for prompt in prompts])
+    choice = completion(ONE_MORE, structured_outputs={"choice": ["yes", "no"]}, temperature=1)
+    chosen = [answer for _ in range(2) for answer in await ask(engine, [choice])]
+    assert rings.read()[0]["drafted"].sum() == 0
+    for answer in map(text, choices(schema)):
+        said = json.loads(answer)
+        assert list(said) == ["ok", "number", "word"]
+        assert said["number"] in (1, 22, 333)
+        assert re.fullmatch("[a-z]{5,9}", said["word"])
+    ended = [text(choice) for choice in choices(objects) if choice["finish_reason"] == "stop"]
+    assert len(ended) > len(prompts) / 2
+    assert all(isinstance(json.loads(answer), dict) for answer in ended)
+    assert {text(choice) for choice in choices(chosen)} <= {"yes", "no"}
+
+
+async def test_a_seed_gives_the_same_text_however_rows_are_batched(engine: VllmEngine) -> None:
+    sampled = [row for seed in range(4) for row in chunked(2, temperature=0.7, seed=seed)]
+    alone = [text(choice) for row in sampled for choice in choices(await ask(engine, [row]))]
+    together = [text(choice) for choice in choices(await ask(engine, sampled))]
+    assert together == alone
+    assert len(set(alone)) == len(sampled)
+
+
+@pytest.mark.parametrize("body", [{"logit_bias": {"40": 1}}, {"min_p": 0.1}])
+async def test_what_vllm_cannot_verify_is_a_row_error(engine: VllmEngine, body: dict[str, Any]) -> None:
+    with pytest.raises(RowError, match="speculative decoding"):
+        await engine.answer(completion(temperature=1, **body))
+
+
+async def test_aborted_rows_change_nothing_for_the_others(engine: VllmEngine, plain: Answers) -> None:
+    calls = [asyncio.create_task(engine.answer(row)) for row in MANY]
+    for first in range(0, 40, 2):  # two at a time, while their neighbours run on
+        await progress()
+        for call in calls[first : first + 2]:
+            call.cancel()
+    ended = await asyncio.gather(*calls, return_exceptions=True)
+    left = {index: answer for index, answer in enumerate(ended) if isinstance(answer, Answer)}
+    assert [text(choice) for choice in choices(left.values())] == [
+        text(choice) for choice in choices(plain["200 rows"][index] for index in left)
+    ]
+    assert 160 <= len(left) < 190
+
+
+async def progress() -> None:
+    """Return when the engine has generated more."""
+    before = counted(GENERATED)
+    async with asyncio.timeout(30):
+        while counted(GENERATED) == before:
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("seconds", [2.0, pytest.param(DEADLINE_S + 5, marks=pytest.mark.full)])
+async def test_a_pause_costs_nothing(engine: VllmEngine, plain: Answers, rings: Rings, seconds: float) -> None:
+    """Nobody waits for a message while there is nothing to do; the longer pause is longer than one may take."""
+    await asyncio.sleep(seconds)
+    assert differences(plain["prompts in chunks"], await ask(engine, CASES["prompts in chunks"].rows)) == []
+    assert summary(*rings.read()).acceptance > 0.4
