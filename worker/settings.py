@@ -101,7 +101,7 @@ class RunSettings(BaseSettings):
         Field(description="memory of the draft model's KV cache (psd on CPUs; default: as much as the target's)"),
     ] = None
     engine_args: Annotated[
-        str, Field(description="anything else for the engine, in `vllm serve`'s own flags: '--max-model-len 4096'")
+        str, Field(description="anything else for the engine, in `vllm serve`'s own flags: ='--max-model-len 4096'")
     ] = ""
     metrics_host: Annotated[str, Field(description="address that /metrics listens on")] = "127.0.0.1"
     metrics_port: Annotated[

@@ -8,6 +8,7 @@ from vllm.exceptions import VLLMValidationError
 from vllm.platforms import current_platform
 from vllm.triton_utils.dispatcher import register_kernels
 from vllm.v1.engine.exceptions import EngineGenerateError
+from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
 from worker.engine.protocol import EngineDead
 from worker.engine.vllm_cpu_worker import EXPAND_KERNEL, expand, expands_rightly
@@ -26,6 +27,12 @@ def test_expansion_replaces() -> None:
     output = torch.empty(4)
     expand(output, torch.tensor([0.0, 0.7, 5.0]), torch.tensor([1, 1, 4], dtype=torch.int32), 0, 1)
     assert output.tolist() == [1.0, 5.0, 5.0, 5.0]
+
+
+def test_vllms_own_sampler_still_needs_a_row_for_top_k() -> None:
+    """When this fails vLLM has been put right: then `SeededModelRunner._sample` need not look for drafts."""
+    with pytest.raises(RuntimeError):
+        apply_top_k_top_p(torch.empty(0, 8), torch.empty(0, dtype=torch.int32), None)
 
 
 def test_an_answer_that_was_cut_off_is_none() -> None:
