@@ -43,7 +43,11 @@ def set_environment(environ: MutableMapping[str, str], models: Sequence[str], *,
         # What these would say at each start nobody can act on.
         environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         environ.setdefault("TORCH_LOGS", "-torch._library.triton")
-        environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning:vllm.triton_utils.dispatcher")
+        environ.setdefault(
+            "PYTHONWARNINGS",
+            # The second is said when what a killed process left behind is removed.
+            "ignore::FutureWarning:vllm.triton_utils.dispatcher,ignore:resource_tracker:UserWarning",
+        )
 
 
 def set_compiler(environ: MutableMapping[str, str], *, eager: bool, cpu: bool) -> None:

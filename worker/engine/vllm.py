@@ -127,14 +127,17 @@ class VllmEngine:
         for model in options.models:
             vllm_args.check_model(model)
         platform.set_environment(os.environ, options.models, cpu=cpu)
-        os.environ[vllm_plugin.OWNER], os.environ[vllm_plugin.ERRORS] = str(os.getpid()), errors
-        os.environ[_SOCKETS] = str(Path(errors).parent)  # vLLM leaves them behind when an engine dies
+        of_engine = {
+            vllm_plugin.OWNER: str(os.getpid()),
+            vllm_plugin.ERRORS: errors,
+            _SOCKETS: str(Path(errors).parent),  # vLLM leaves them behind when an engine dies
+        }
         try:
             from worker.engine.vllm_server import VllmServer  # noqa: PLC0415 - imports vLLM: seconds
 
             parsed = vllm_args.parse(options, cpu=cpu)
             platform.set_compiler(os.environ, eager=parsed.enforce_eager, cpu=cpu)
-            with self._placed(parsed.tensor_parallel_size, cpu=cpu):
+            with _environment(of_engine), self._placed(parsed.tensor_parallel_size, cpu=cpu):
                 server = await VllmServer.open(parsed, two_batches=options.mode == "psd")
         except EngineStartError:
             raise
@@ -157,9 +160,9 @@ class VllmEngine:
             verifier_cpus=options.verifier_cpus,
             drafter_cpus=options.drafter_cpus,
         )
-        before = os.environ.get(_BIND)
-        if before is None or options.verifier_cpus:
-            os.environ[_BIND] = placement.omp_bind
+        told: dict[str, str] = {}
+        if _BIND not in os.environ or options.verifier_cpus:
+            told[_BIND] = placement.omp_bind
         if psd:
             assert self._folder is not None
             memory = options.drafter_kv_cache_gib
@@ -169,17 +172,28 @@ class VllmEngine:
                 drafter_devices=placement.drafter,
                 drafter_kv_cache_bytes=None if memory is None else int(memory * 1024**3),
                 deadline_s=float(os.environ.get(_STEP_TIMEOUT) or DEADLINE_S),
-            ).publish(os.environ)
-        try:
+            ).publish(told)
+        with _environment(told):
             yield
-        finally:
-            os.environ.pop(_BIND)
-            if before is not None:
-                os.environ[_BIND] = before
 
     @staticmethod
     def _errors(folder: "tempfile.TemporaryDirectory[str]") -> str:
         return str(Path(folder.name, "errors"))
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set variables for the processes that are started inside the block, and for none that come later."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 async def _read_stages(stages: StageMetrics) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +45,7 @@ async def test_a_draft_model_that_does_not_fit(
 ) -> None:
     target, draft = tiny_pair[0], shutil.copytree(tiny_pair[1], tmp_path / "draft")
     spoil(draft)
-    there = multiprocessing.active_children()
+    there, environment = multiprocessing.active_children(), set(os.environ)
     engine = VllmEngine(VllmOptions(str(target), "pair", "psd", str(draft)))
     try:
         with pytest.raises(EngineStartError) as refused:
@@ -52,6 +53,10 @@ async def test_a_draft_model_that_does_not_fit(
         assert multiprocessing.active_children() == there
     finally:
         await engine.close()
+    # Beside defaults, nothing is left that would mislead the vLLM of somebody else.
+    left = set(os.environ) - environment
+    assert not left & {"VLLM_RPC_BASE_PATH", "VLLM_CPU_OMP_THREADS_BIND"}
+    assert not any(name.startswith("MINEDRAFT_") for name in left)
     said = str(refused.value)
     assert said.startswith(f"mode psd: {words.format(target=target, draft=draft)}")
     assert "\n" not in said

@@ -1,5 +1,6 @@
 """How the executor treats its rank more, without processes."""
 
+import os
 from types import SimpleNamespace as Thing
 from typing import Any
 
@@ -151,3 +152,45 @@ def test_when_the_start_is_over_nobody_is_killed(start: Start) -> None:
     start.watch.end()
     assert start.watch.died is None
     assert not any(rank.killed for rank in (start.drafter, *start.verifiers))
+
+
+class Running:
+    """A process whose pipes close when it dies; its exit code is known a moment later."""
+
+    def __init__(self, name: str, code: int | None) -> None:
+        self.name = name
+        self.exitcode: int | None = None
+        self.killed = False
+        self.sentinel, self._alive = os.pipe()
+        self._code = code
+        if code is not None:
+            os.close(self._alive)
+
+    def join(self, timeout: float) -> None:
+        assert timeout > 0
+        self.exitcode = self._code
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+def test_when_a_rank_dies_it_is_named_and_the_others_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(executor.log, "error", lambda _, exc_info: told.append(str(exc_info)))
+    monkeypatch.setattr(MultiprocExecutor, "shutdown", lambda self: setattr(self, "shutting_down", True))
+    ranks = [Running("minedraft::verifier_0", None), Running("minedraft::drafter", -9)]
+    made = MineDraftExecutor.__new__(MineDraftExecutor)
+    made.is_failed, made.workers = True, [Thing(proc=rank) for rank in ranks]
+    made.shutdown()
+    made.shutdown()
+    assert told == ["minedraft::drafter was killed by signal 9"]
+    assert [rank.killed for rank in ranks] == [True, False]
+
+
+def test_an_engine_that_ends_lets_its_ranks_end_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MultiprocExecutor, "shutdown", lambda self: None)
+    rank = Running("minedraft::verifier_0", None)
+    made = MineDraftExecutor.__new__(MineDraftExecutor)
+    made.is_failed, made.workers = False, [Thing(proc=rank)]
+    made.shutdown()
+    assert not rank.killed
