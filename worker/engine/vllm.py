@@ -21,6 +21,7 @@ from worker.engine.protocol import EngineDead, EngineStartError
 from worker.engine.stage_metrics import StageMetrics
 from worker.engine.vllm_args import VllmOptions
 from worker.engine.vllm_failures import start_failure
+from worker.environment import environment
 from worker.minedraft.config import DEADLINE_S, TwoBatchConfig
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class VllmEngine:
 
             parsed = vllm_args.parse(options, cpu=cpu)
             platform.set_compiler(os.environ, eager=parsed.enforce_eager, cpu=cpu)
-            with _environment(of_engine), self._placed(parsed.tensor_parallel_size, cpu=cpu):
+            with environment(of_engine), self._placed(parsed.tensor_parallel_size, cpu=cpu):
                 server = await VllmServer.open(parsed, two_batches=options.mode == "psd")
         except EngineStartError:
             raise
@@ -173,27 +174,12 @@ class VllmEngine:
                 drafter_kv_cache_bytes=None if memory is None else int(memory * 1024**3),
                 deadline_s=float(os.environ.get(_STEP_TIMEOUT) or DEADLINE_S),
             ).publish(told)
-        with _environment(told):
+        with environment(told):
             yield
 
     @staticmethod
     def _errors(folder: "tempfile.TemporaryDirectory[str]") -> str:
         return str(Path(folder.name, "errors"))
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set variables for the processes that are started inside the block, and for none that come later."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 async def _read_stages(stages: StageMetrics) -> None:

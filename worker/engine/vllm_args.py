@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn
 from worker.engine import platform
 from worker.engine.protocol import EngineStartError
 from worker.engine.rows import one_line
+from worker.minedraft import classes
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _HUB_TIMEOUT_S = 5.0
@@ -83,9 +84,9 @@ def mode_flags(options: VllmOptions) -> list[str]:
         case "psd":
             return [
                 *_speculation(options, draft_tensor_parallel_size=1),
-                *("--distributed-executor-backend", "worker.minedraft.executor.MineDraftExecutor"),
-                *("--scheduler-cls", "worker.minedraft.scheduler.TwoBatchScheduler"),
-                *("--worker-cls", "worker.minedraft.verifier.VerifierWorker"),
+                *("--distributed-executor-backend", classes.EXECUTOR),
+                *("--scheduler-cls", classes.SCHEDULER),
+                *("--worker-cls", classes.VERIFIER),
                 "--no-async-scheduling",
             ]
         case unknown:

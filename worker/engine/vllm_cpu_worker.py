@@ -15,8 +15,8 @@ from vllm.v1.worker.cpu_worker import CPUWorker
 EXPAND_KERNEL = "vllm.v1.sample.rejection_sampler.expand_kernel"
 
 
-class SeededModelRunner(CPUModelRunner):  # type: ignore[misc]
-    """Rewinds the random numbers of a request whose sample is thrown away; samples plainly where nothing was drafted.
+class CpuRunner(CPUModelRunner):  # type: ignore[misc]
+    """vLLM's, which survives seeds, and `top_k` in a step without drafts.
 
     After each chunk of a prompt but the last vLLM samples a token and discards it. To leave a request's seed as it
     was it moves the generator's offset back, which CUDA generators have and CPU generators answer with
@@ -47,7 +47,7 @@ class CpuWorker(CPUWorker):  # type: ignore[misc] # vLLM's types are not read
     """vLLM's, with a model runner that survives seeds and a speculative sampler that reads temperatures."""
 
     #: The model runner's class, a subclass of vLLM's V1 `CPUModelRunner` without an `__init__` of its own.
-    runner_class: type[CPUModelRunner] = SeededModelRunner
+    runner_class: type[CPUModelRunner] = CpuRunner
 
     def init_device(self) -> None:
         """Make the model runner."""

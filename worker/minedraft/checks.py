@@ -7,14 +7,11 @@ import vllm
 from transformers import PreTrainedTokenizerBase
 from vllm.tokenizers import get_tokenizer
 
+from worker.minedraft.classes import EXECUTOR, SCHEDULER, VERIFIER
 from worker.minedraft.stages import MAX_DRAFTS
 
 #: The hooks are those of this version; another one may have moved them.
 VLLM_VERSION = "0.32.0"
-EXECUTOR = "worker.minedraft.executor.MineDraftExecutor"
-SCHEDULER = "worker.minedraft.scheduler.TwoBatchScheduler"
-VERIFIER = "worker.minedraft.verifier.VerifierWorker"
-DRAFTER = "worker.minedraft.drafter.DrafterWorker"
 
 
 class Unfit(Exception):  # noqa: N818 - a state, named as what it says
@@ -100,9 +97,8 @@ def check_engine(config: Any) -> None:
     """
     if config.max_concurrent_batches != 2:
         raise Unfit(f"vLLM would keep {config.max_concurrent_batches} batches in flight, not 2")
-    names = f"{type(config.scheduler_config).__name__}.scheduler_cls"
     if config.scheduler_config.scheduler_cls != SCHEDULER:
-        raise Unfit(f"{names} is {config.scheduler_config.scheduler_cls}, not {SCHEDULER}")
+        raise Unfit(f"scheduler_cls is {config.scheduler_config.scheduler_cls}, not {SCHEDULER}")
     if config.use_v2_model_runner:
         raise Unfit("the engine would speak to vLLM's V2 runner")
 

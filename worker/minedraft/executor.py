@@ -28,7 +28,7 @@ from vllm.v1.executor.multiproc_executor import (
     set_multiprocessing_worker_envs,
 )
 
-from worker.minedraft import checks, config, names, platform
+from worker.minedraft import checks, classes, config, names, platform
 
 #: How often the processes that start are looked at (seconds).
 _WATCH_S = 0.1
@@ -187,7 +187,7 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
         for parallel in (own.parallel_config, spec.target_parallel_config, spec.draft_parallel_config):
             parallel.tensor_parallel_size = parallel.world_size = 1
             parallel.rank = 0
-        own.parallel_config.worker_cls = checks.DRAFTER
+        own.parallel_config.worker_cls = classes.DRAFTER
         return own
 
 

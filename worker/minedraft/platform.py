@@ -4,16 +4,16 @@ What CUDA has to put in the same places (vLLM 0.32's V2 runner, NCCL) needs a ma
 until then `worker/engine/vllm_args.py` refuses it by name.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from vllm.utils.ompmultiprocessing import OMPProcessManager
 
-# The runners build on vLLM's V1 runner for CPUs, with its faults put right.
+# The ranks build on vLLM's worker and V1 runner for CPUs, with their faults put right.
+from worker.engine.vllm_cpu_worker import CpuRunner as RankRunner
 from worker.engine.vllm_cpu_worker import CpuWorker as RankWorker
-from worker.engine.vllm_cpu_worker import SeededModelRunner as RankRunner
+from worker.environment import environment
 from worker.minedraft.link import GlooLink as RankLink
 
 __all__ = ["RankLink", "RankRunner", "RankWorker", "on_devices"]
@@ -29,15 +29,8 @@ def on_devices(config: Any, devices: Sequence[int]) -> Iterator[None]:
         config: that process's `VllmConfig`, for one rank.
         devices: core numbers; none: it is not bound.
     """
-    before = os.environ.get(_BIND)
-    os.environ[_BIND] = ",".join(map(str, devices)) if devices else "nobind"
-    try:
+    with environment({_BIND: ",".join(map(str, devices)) if devices else "nobind"}):
         # Reads the variable at once, and knows which OpenMP library is loaded.
         manager = OMPProcessManager(config)
         with manager.configure_omp_envs(rank=0, local_rank=0):
             yield
-    finally:
-        if before is None:
-            del os.environ[_BIND]
-        else:
-            os.environ[_BIND] = before

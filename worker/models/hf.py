@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+#: The file of a folder that holds the tensors.
+WEIGHTS = "model.safetensors"
+
 Weights = Mapping[str, NDArray[np.float32]]
 
 
@@ -136,7 +139,16 @@ def write_folder(folder: Path, config: LlamaConfig, tokenizer: BytePairTokenizer
     _write_json(folder / "generation_config.json", config.generation_json())
     _write_json(folder / "tokenizer.json", tokenizer.to_json())
     _write_json(folder / "tokenizer_config.json", tokenizer.config_json())
-    path = folder / "model.safetensors"
+    write_weights(folder, weights)
+
+
+def write_weights(folder: Path, weights: Weights) -> None:
+    """Write the tensors of a model's folder, readable by whom its config.json is.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path = folder / WEIGHTS
     try:
         # transformers asks for the metadata: whose layout of tensors this is.
         save_file(dict(weights), path, metadata={"format": "pt"})

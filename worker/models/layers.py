@@ -1,20 +1,18 @@
-"""A Llama with some of its decoder layers left out: a drafter that needs no training and no download of its own.
-
-The weights go from file to file, one tensor at a time, in the safetensors layout: the header's size in 8 bytes
-(little-endian), the header (JSON: for each tensor its type, its shape, where its bytes begin and end), the bytes.
-"""
+"""A Llama with some of its decoder layers left out: a drafter that needs no training and no download of its own."""
 
 import json
 import re
 import shutil
-import struct
 from collections.abc import Iterable, Set
 from pathlib import Path
+
+from safetensors import safe_open
+
+from worker.models.hf import WEIGHTS, write_weights
 
 # What a drafter must share with its target: the ids mean the same, and end a text alike.
 _SHARED = ("generation_config.json", "tokenizer.json", "tokenizer_config.json")
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
-_METADATA = "__metadata__"
 
 
 def without_layers(names: Iterable[str], removed: Set[int]) -> dict[str, str]:
@@ -58,23 +56,6 @@ def write_without_layers(source: Path, folder: Path, removed: Set[int]) -> None:
     (folder / "config.json").write_text(f"{json.dumps(config, indent=1)}\n", encoding="utf-8")
     for name in _SHARED:
         shutil.copyfile(source / name, folder / name)
-    _copy_weights(source / "model.safetensors", folder / "model.safetensors", removed)
-
-
-def _copy_weights(source: Path, target: Path, removed: Set[int]) -> None:
-    with source.open("rb") as old, target.open("wb") as new:
-        (size,) = struct.unpack("<Q", old.read(8))
-        header = json.loads(old.read(size))
-        metadata = header.pop(_METADATA)
-        names = without_layers(header, removed)
-        lengths = {name: end - begin for name in names for begin, end in [header[name]["data_offsets"]]}
-        shorter, begin = {_METADATA: metadata}, 0
-        for name, new_name in names.items():
-            shorter[new_name] = header[name] | {"data_offsets": [begin, begin + lengths[name]]}
-            begin += lengths[name]
-        encoded = json.dumps(shorter).encode()
-        encoded += b" " * (-len(encoded) % 8)  # tensors begin at a multiple of 8 bytes
-        new.write(struct.pack("<Q", len(encoded)) + encoded)
-        for name in names:
-            old.seek(8 + size + header[name]["data_offsets"][0])
-            new.write(old.read(lengths[name]))
+    with safe_open(source / WEIGHTS, framework="np") as tensors:
+        kept = without_layers(tensors.keys(), removed)
+        write_weights(folder, {new: tensors.get_tensor(old) for old, new in kept.items()})

@@ -30,7 +30,7 @@ def test_expansion_replaces() -> None:
 
 
 def test_vllms_own_sampler_still_needs_a_row_for_top_k() -> None:
-    """When this fails vLLM has been put right: then `SeededModelRunner._sample` need not look for drafts."""
+    """When this fails vLLM has been put right: then `CpuRunner._sample` need not look for drafts."""
     with pytest.raises(RuntimeError):
         apply_top_k_top_p(torch.empty(0, 8), torch.empty(0, dtype=torch.int32), None)
 

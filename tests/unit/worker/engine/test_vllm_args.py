@@ -9,7 +9,7 @@ import pytest
 from worker.engine import vllm_args
 from worker.engine.protocol import EngineStartError
 from worker.engine.vllm_args import VllmOptions, check_mode, check_model, default_flags, mode_flags
-from worker.minedraft import checks
+from worker.minedraft import classes
 
 
 def test_plain_decoding_needs_no_flags_of_its_own() -> None:
@@ -39,9 +39,9 @@ def test_two_batches_are_vllms_speculation_with_classes_of_our_own() -> None:
     assert options.models == ["m", "d"]
     # The names are those that the check at start asks for, and the worker is named once.
     pairs = dict(pairwise(flags))
-    assert pairs["--distributed-executor-backend"] == checks.EXECUTOR
-    assert pairs["--scheduler-cls"] == checks.SCHEDULER
-    assert pairs["--worker-cls"] == checks.VERIFIER
+    assert pairs["--distributed-executor-backend"] == classes.EXECUTOR
+    assert pairs["--scheduler-cls"] == classes.SCHEDULER
+    assert pairs["--worker-cls"] == classes.VERIFIER
     assert default_flags(options, cpu=True).count("--worker-cls") == 1
 
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from worker.minedraft import checks
+from worker.minedraft import checks, classes
 from worker.minedraft.checks import Unfit, check_config, check_engine, check_kv_groups, same_tokens, scarcest
 from worker.minedraft.stages import MAX_DRAFTS
 
@@ -58,10 +58,10 @@ def fit() -> Any:
             pipeline_parallel_size=1,
             data_parallel_size=1,
             nnodes=1,
-            distributed_executor_backend=checks.EXECUTOR,
-            worker_cls=checks.VERIFIER,
+            distributed_executor_backend=classes.EXECUTOR,
+            worker_cls=classes.VERIFIER,
         ),
-        scheduler_config=Thing(scheduler_cls=checks.SCHEDULER, async_scheduling=False),
+        scheduler_config=Thing(scheduler_cls=classes.SCHEDULER, async_scheduling=False),
         use_v2_model_runner=False,
         lora_config=None,
         kv_transfer_config=None,
@@ -93,9 +93,9 @@ def test_a_fit_configuration_passes() -> None:
         ("parallel_config.pipeline_parallel_size", 2, "pipeline-parallel-size 1, not 2"),
         ("parallel_config.data_parallel_size", 3, "data-parallel-size 1, not 3"),
         ("parallel_config.nnodes", 2, "one host"),
-        ("parallel_config.distributed_executor_backend", "mp", f"--distributed-executor-backend .* {checks.EXECUTOR}"),
-        ("parallel_config.worker_cls", "other.Worker", f"--worker-cls .* {checks.VERIFIER}, not other.Worker"),
-        ("scheduler_config.scheduler_cls", None, f"--scheduler-cls .* {checks.SCHEDULER}, not None"),
+        ("parallel_config.distributed_executor_backend", "mp", f"--distributed-executor-backend .* {classes.EXECUTOR}"),
+        ("parallel_config.worker_cls", "other.Worker", f"--worker-cls .* {classes.VERIFIER}, not other.Worker"),
+        ("scheduler_config.scheduler_cls", None, f"--scheduler-cls .* {classes.SCHEDULER}, not None"),
         ("scheduler_config.async_scheduling", True, "--no-async-scheduling"),
         ("use_v2_model_runner", True, "VLLM_USE_V2_MODEL_RUNNER=0"),
         ("lora_config", Thing(), "LoRA"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor, WorkerProc
 
-from worker.minedraft import checks, executor
+from worker.minedraft import classes, executor
 from worker.minedraft.executor import MineDraftExecutor
 
 SUCCESS, FAILURE = WorkerProc.ResponseStatus.SUCCESS, WorkerProc.ResponseStatus.FAILURE
@@ -73,7 +73,7 @@ def test_nothing_is_asked_of_ranks_that_have_died(ranks: Ranks) -> None:
 
 def test_the_drafters_configuration_is_that_of_a_world_of_one() -> None:
     def parallel() -> Thing:
-        return Thing(tensor_parallel_size=4, world_size=4, rank=3, worker_cls=checks.VERIFIER)
+        return Thing(tensor_parallel_size=4, world_size=4, rank=3, worker_cls=classes.VERIFIER)
 
     theirs: Any = Thing(
         parallel_config=parallel(),
@@ -85,7 +85,7 @@ def test_the_drafters_configuration_is_that_of_a_world_of_one() -> None:
     spec = own.speculative_config
     for each in (own.parallel_config, spec.target_parallel_config, spec.draft_parallel_config):
         assert (each.tensor_parallel_size, each.world_size, each.rank) == (1, 1, 0)
-    assert own.parallel_config.worker_cls == checks.DRAFTER
+    assert own.parallel_config.worker_cls == classes.DRAFTER
     assert theirs.parallel_config == parallel(), "the verifiers' own is not touched"
 
 
