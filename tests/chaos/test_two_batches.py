@@ -190,7 +190,7 @@ def test_weights_that_cannot_be_read(broken: str, rank: str, shell: Shell, tmp_p
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("seed", "verifiers"), [(0, 1), (2, 1)])
+@pytest.mark.parametrize(("seed", "verifiers"), [(0, 1), (1, 2), (2, 1)])
 def test_kills_at_random_moments(pair: tuple[Path, Path], shell: Shell, seed: int, verifiers: int) -> None:
     dice = random.Random(seed)
     names = [ENGINE, DRAFTER, *map(verifier, range(verifiers))]
