@@ -23,10 +23,8 @@ from shell import VICUNA, Shell, shell_in  # noqa: E402
 from worker.engine import platform  # noqa: E402
 from worker.engine.placement import place  # noqa: E402
 from worker.engine.vllm_args import VllmOptions, default_flags  # noqa: E402
+from worker.lab import quiet  # noqa: E402
 from worker.models.embedded import embedded_model  # noqa: E402
-
-#: Above this load before the start, numbers mean nothing.
-QUIET_LOAD = 0.5
 
 #: Every turn must compute everything: nothing of the turn before may be reused.
 ENGINE_ARGS = "--no-enable-prefix-caching --max-model-len 2048"
@@ -41,8 +39,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.run_batch:
         return asyncio.run(run_batch_side(*arguments.run_batch, arguments.max_num_seqs))
-    if (load := os.getloadavg()[0]) > QUIET_LOAD:
-        print(f"bench: the machine is not quiet (load {load:.2f}): no result", file=sys.stderr)
+    if disturbance := quiet.check():
+        print(f"bench: the machine is not quiet, no result: {disturbance}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="minedraft-bench-") as folder, shell_in(Path(folder)) as shell:
         return compare(shell, Path(folder), arguments)

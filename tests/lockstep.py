@@ -25,6 +25,7 @@ class Tape:
         self.program: list[Operation] = []
         self._outboxes, self._inbox, self._peer = outboxes, inbox, peer
         self._call = 0
+        self._expected: deque[int] = deque()
 
     def issue(self, call: int) -> None:
         self._call = call
@@ -35,13 +36,17 @@ class Tape:
         for outbox in self._outboxes.values():
             outbox.append((self._call, sampled))
 
+    def expect_sampled(self, requests: int) -> None:
+        self._expected.append(requests)
+
     def recv_sampled(self, requests: int) -> Tensor:
+        assert self._expected.popleft() == requests
         call, message = self._inbox.popleft()
         assert message.shape[0] == requests
         self.program.append(Receive(self._peer, call))
         return message
 
-    send_drafts, recv_drafts = send_sampled, recv_sampled
+    send_drafts, expect_drafts, recv_drafts = send_sampled, expect_sampled, recv_sampled
 
     def close(self) -> None:
         raise AssertionError("a lane does not own its link")

@@ -136,6 +136,9 @@ class MemoryLink:
         assert self._rank == 0
         self._down.put(sampled)
 
+    def expect_sampled(self, requests: int) -> None:
+        assert self._rank is None
+
     def recv_sampled(self, requests: int) -> Tensor:
         assert self._rank is None
         return self._take(self._down, requests)
@@ -144,6 +147,9 @@ class MemoryLink:
         assert self._rank is None
         for to in self._up:
             to.put(drafts)
+
+    def expect_drafts(self, requests: int) -> None:
+        assert self._rank is not None
 
     def recv_drafts(self, requests: int) -> Tensor:
         assert self._rank is not None

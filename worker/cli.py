@@ -1,17 +1,29 @@
 """The command `worker`."""
 
 import sys
+from collections.abc import Callable
+from importlib import import_module
 
+_MODULES = {
+    "run": "worker.run",
+    "bench": "worker.lab.bench_cli",
+    "trace": "worker.lab.trace_cli",
+    "plan": "worker.lab.plan_cli",
+}
 _USAGE = """\
-usage: worker run [flags]    answer the rows of jobs in Redis (`worker run --help` lists the flags)
+usage: worker run [flags]      answer the rows of jobs in Redis
+       worker bench [flags]    measure plain decoding, speculation and two batches side by side
+       worker trace [flags]    draw what an engine does when
+       worker plan [flags]     predict what devices give, and whether two batches pay
+`worker COMMAND --help` lists the flags.
 """
 
 
 def main() -> None:
     """The console script."""
     match sys.argv[1:]:
-        case ["run", *arguments]:
-            sys.exit(_run(arguments))
+        case ["run" | "bench" | "trace" | "plan" as command, *arguments]:
+            sys.exit(_run(command, arguments))
         case ["-h" | "--help"]:
             sys.stdout.write(_USAGE)
         case _:
@@ -19,9 +31,10 @@ def main() -> None:
             sys.exit(2)
 
 
-def _run(arguments: list[str]) -> int:
+def _run(command: str, arguments: list[str]) -> int:
     try:
-        from worker.run import run  # noqa: PLC0415 - the base install has none of what a worker needs
+        # Not earlier: the base install has none of what a worker needs.
+        run: Callable[[list[str]], int] = import_module(_MODULES[command]).run
     except ModuleNotFoundError as missing:
         sys.stderr.write(
             f"worker: {missing.name} is not installed: a worker needs minedraft-worker[cpu] or minedraft-worker[gpu]\n"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from shell import Shell, Worker, assert_each_once, shell_in
-from tinymodel import build_tiny_model
+
+from worker.lab.tiny import build_tiny_model
 
 TOKENS = 24
 

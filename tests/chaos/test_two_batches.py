@@ -19,8 +19,9 @@ import psutil
 import pytest
 from ranks import DRAFTER, ENGINE, Footprint, await_born, await_more, await_true, footprint, ranks, strike, verifier
 from shell import Shell, Worker, assert_each_once, shell_in
-from synthetic import build_pair
 from transformers import AutoTokenizer, LlamaForCausalLM
+
+from worker.lab.pairs import build_pair
 
 ROWS = 60
 #: What a worker logs when it replaces an engine, one that was still starting as well.

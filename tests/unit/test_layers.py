@@ -54,6 +54,12 @@ def test_a_room_knows_only_what_it_may(room: str, never: tuple[str, ...]) -> Non
             assert allowed or not within(module, never), f"{path} imports {module}"
 
 
+def test_nothing_that_answers_rows_knows_the_lab() -> None:
+    for path in (ROOT / "worker").rglob("*.py"):
+        if path.parent.name != "lab" and path != ROOT / "worker/cli.py":
+            assert not [module for module in imports(path) if within(module, ["worker.lab"])], path
+
+
 def test_the_producer_loads_nothing_heavy() -> None:
     code = "import sys, producer.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

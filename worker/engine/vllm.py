@@ -11,14 +11,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from producer.record.models import Answer, Row
 from worker.engine import platform, vllm_args, vllm_plugin
 from worker.engine.loop_thread import LoopStopped, LoopThread
 from worker.engine.placement import place
 from worker.engine.protocol import EngineDead, EngineStartError
-from worker.engine.stage_metrics import StageMetrics
 from worker.engine.vllm_args import VllmOptions
 from worker.engine.vllm_failures import start_failure
 from worker.environment import environment
@@ -32,9 +31,21 @@ __all__ = ["VllmEngine", "VllmOptions"]
 _CORE = "EngineCore"  # what vLLM calls the process
 _SOCKETS = "VLLM_RPC_BASE_PATH"
 _STEP_TIMEOUT = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"  # vLLM's own limit for a step; ours holds for a message, too
-_BIND = "VLLM_CPU_OMP_THREADS_BIND"
+_BIND, _NO_BIND = "VLLM_CPU_OMP_THREADS_BIND", "nobind"
 _KILL_EVERY_S = 0.2
 _STAGES_EVERY_S = 1.0
+
+
+class StageFollower(Protocol):
+    """Whoever reads what the ranks measure (`worker/minedraft/stages.py`)."""
+
+    def follow(self, folder: Path) -> None:
+        """The ranks of a new engine leave their rings in `folder`."""
+        ...
+
+    def update(self) -> None:
+        """Take in the records that are new."""
+        ...
 
 
 class VllmEngine:
@@ -42,10 +53,11 @@ class VllmEngine:
 
     Args:
         options: how to run vLLM.
-        stages: where to count what the ranks of mode `psd` measure.
+        stages: told where the ranks record their stages once they do, and then once a second and at the end that
+            there may be new records.
     """
 
-    def __init__(self, options: VllmOptions, stages: StageMetrics | None = None) -> None:
+    def __init__(self, options: VllmOptions, stages: StageFollower | None = None) -> None:
         self._options = options
         self._stages = stages
         self._stage_reader: asyncio.Task[None] | None = None
@@ -139,7 +151,7 @@ class VllmEngine:
             parsed = vllm_args.parse(options, cpu=cpu)
             platform.set_compiler(os.environ, eager=parsed.enforce_eager, cpu=cpu)
             with environment(of_engine), self._placed(parsed.tensor_parallel_size, cpu=cpu):
-                server = await VllmServer.open(parsed, two_batches=options.mode == "psd")
+                server = await VllmServer.open(parsed, two_batches=options.ranks if options.mode == "psd" else None)
         except EngineStartError:
             raise
         except Exception as error:
@@ -167,10 +179,12 @@ class VllmEngine:
         if psd:
             assert self._folder is not None
             memory = options.drafter_kv_cache_gib
+            bound = options.drafter_cpus or os.environ.get(_BIND) != _NO_BIND
             TwoBatchConfig(
                 folder=self._folder.name,
                 verifiers=ranks,
-                drafter_devices=placement.drafter,
+                drafter_devices=placement.drafter if bound else (),
+                drafter_class=options.ranks.drafter,
                 drafter_kv_cache_bytes=None if memory is None else int(memory * 1024**3),
                 deadline_s=float(os.environ.get(_STEP_TIMEOUT) or DEADLINE_S),
             ).publish(told)
@@ -182,7 +196,7 @@ class VllmEngine:
         return str(Path(folder.name, "errors"))
 
 
-async def _read_stages(stages: StageMetrics) -> None:
+async def _read_stages(stages: StageFollower) -> None:
     while True:
         await asyncio.sleep(_STAGES_EVERY_S)
         stages.update()

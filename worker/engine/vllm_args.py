@@ -33,6 +33,7 @@ class VllmOptions:
         drafter_cpus: the cores of the draft model's rank; none: a fair share.
         drafter_kv_cache_gib: memory of the draft model's KV cache (GiB); None: as much as a verifier's.
         engine_args: more flags, as `vllm serve` takes them; they win over everything above.
+        ranks: the worker classes of mode `psd`.
     """
 
     model: str
@@ -46,6 +47,7 @@ class VllmOptions:
     drafter_cpus: tuple[int, ...] = ()
     drafter_kv_cache_gib: float | None = None
     engine_args: str = ""
+    ranks: classes.Ranks = classes.RANKS
 
     @property
     def models(self) -> list[str]:
@@ -86,7 +88,7 @@ def mode_flags(options: VllmOptions) -> list[str]:
                 *_speculation(options, draft_tensor_parallel_size=1),
                 *("--distributed-executor-backend", classes.EXECUTOR),
                 *("--scheduler-cls", classes.SCHEDULER),
-                *("--worker-cls", classes.VERIFIER),
+                *("--worker-cls", options.ranks.verifier),
                 "--no-async-scheduling",
             ]
         case unknown:

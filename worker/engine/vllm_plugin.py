@@ -78,6 +78,12 @@ def shorten_errors(path: str) -> None:
             handler.addFilter(_OneLineErrors(path, shorten=handler.level >= logging.WARNING))
 
 
+def engine_folder() -> Path | None:
+    """The folder of the engine that this process belongs to; None in a process of none."""
+    errors = os.environ.get(ERRORS)
+    return None if errors is None else Path(errors).parent
+
+
 def first_error(path: str) -> str | None:
     """The error that one of the engine's processes met first, in one line: the others follow from it."""
     try:

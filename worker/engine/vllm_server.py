@@ -24,6 +24,7 @@ from producer.record.models import Answer, Row
 from worker.engine import vllm_rows
 from worker.engine.protocol import EngineDead, EngineStartError
 from worker.engine.vllm_args import served_names
+from worker.minedraft.classes import Ranks
 
 #: How long the engine's processes may take to end when they are told to (seconds). Each of the two levels takes
 #: 2-5 s on a slow machine; vLLM's own server gives them none, and kills.
@@ -48,12 +49,12 @@ class VllmServer:
             serving.default_sampling_params.pop("max_tokens", None)
 
     @classmethod
-    async def open(cls, parsed: Namespace, *, two_batches: bool) -> "VllmServer":
+    async def open(cls, parsed: Namespace, *, two_batches: Ranks | None) -> "VllmServer":
         """Start the engine's processes and load the model; blocks the loop for most of a minute.
 
         Args:
             parsed: vLLM's own flags.
-            two_batches: whether they ask for the two-batch engine.
+            two_batches: the ranks' classes, where the flags ask for the two-batch engine.
 
         Raises:
             EngineStartError: the model does not generate text, or two batches cannot run with these flags.
@@ -66,8 +67,8 @@ class VllmServer:
         validate_parsed_serve_args(parsed)
         engine_args = AsyncEngineArgs.from_cli_args(parsed)
         config = engine_args.create_engine_config(UsageContext.OPENAI_BATCH_RUNNER)
-        if two_batches:
-            _check_two_batches(config)
+        if two_batches is not None:
+            _check_two_batches(config, two_batches)
         await asyncio.sleep(0)  # a cancelled start ends here, before there are processes
         llm = AsyncLLM.from_vllm_config(
             config,
@@ -135,10 +136,10 @@ class VllmServer:
         gc.collect()
 
 
-def _check_two_batches(config: Any) -> None:
+def _check_two_batches(config: Any, ranks: Ranks) -> None:
     from worker.minedraft.checks import Unfit, check_config  # noqa: PLC0415 - only this mode needs them
 
     try:
-        check_config(config)
+        check_config(config, ranks)
     except Unfit as unfit:
         raise EngineStartError(f"mode psd: {unfit}") from None

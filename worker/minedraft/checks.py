@@ -7,7 +7,7 @@ import vllm
 from transformers import PreTrainedTokenizerBase
 from vllm.tokenizers import get_tokenizer
 
-from worker.minedraft.classes import EXECUTOR, SCHEDULER, VERIFIER
+from worker.minedraft.classes import EXECUTOR, SCHEDULER, Ranks
 from worker.minedraft.stages import MAX_DRAFTS
 
 #: The hooks are those of this version; another one may have moved them.
@@ -18,17 +18,21 @@ class Unfit(Exception):  # noqa: N818 - a state, named as what it says
     """Two batches cannot run with this configuration; the message is one line for the user."""
 
 
-def check_config(config: Any) -> None:
+def check_config(config: Any, ranks: Ranks) -> None:
     """Check a `VllmConfig` in the front end, before any process is started.
+
+    Args:
+        config: of the engine.
+        ranks: the classes that its ranks must have.
 
     Raises:
         Unfit: something does not go with two batches.
     """
-    for fault in _faults(config):
+    for fault in _faults(config, ranks):
         raise Unfit(fault)
 
 
-def _faults(config: Any) -> Iterator[str]:
+def _faults(config: Any, ranks: Ranks) -> Iterator[str]:
     if vllm.__version__.split("+")[0] != VLLM_VERSION:
         yield f"two batches are made for vLLM {VLLM_VERSION}, this is {vllm.__version__}"
     spec, parallel = config.speculative_config, config.parallel_config
@@ -50,7 +54,7 @@ def _faults(config: Any) -> Iterator[str]:
     classes = {
         "--distributed-executor-backend": (parallel.distributed_executor_backend, EXECUTOR),
         "--scheduler-cls": (config.scheduler_config.scheduler_cls, SCHEDULER),
-        "--worker-cls": (parallel.worker_cls, VERIFIER),
+        "--worker-cls": (parallel.worker_cls, ranks.verifier),
     }
     yield from (f"{flag} must be {ours}, not {it}" for flag, (it, ours) in classes.items() if it != ours)
     if config.scheduler_config.async_scheduling:

@@ -7,6 +7,9 @@ import json
 import os
 from collections.abc import MutableMapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from worker.minedraft.classes import DRAFTER
 
 VARIABLE = "MINEDRAFT_TWO_BATCHES"
 
@@ -22,6 +25,7 @@ class TwoBatchConfig:
         folder: where the ranks meet and leave their stages; new for each engine, on this host.
         verifiers: ranks that share the target model.
         drafter_devices: the cores, or the GPU, that the drafter computes on; none: not bound.
+        drafter_class: of the drafter's worker.
         drafter_kv_cache_bytes: memory of the draft model's KV cache; None: as much as each verifier's.
         deadline_s: how long one message between ranks may take (seconds).
     """
@@ -29,6 +33,7 @@ class TwoBatchConfig:
     folder: str
     verifiers: int
     drafter_devices: tuple[int, ...] = ()
+    drafter_class: str = DRAFTER
     drafter_kv_cache_bytes: int | None = None
     deadline_s: float = DEADLINE_S
 
@@ -40,6 +45,11 @@ class TwoBatchConfig:
     def publish(self, environ: MutableMapping[str, str]) -> None:
         """Leave it for the processes that are started next."""
         environ[VARIABLE] = json.dumps(asdict(self))
+
+
+def folder() -> Path | None:
+    """The folder of the engine that this process belongs to; None when it belongs to none."""
+    return Path(read().folder) if VARIABLE in os.environ else None
 
 
 def read() -> TwoBatchConfig:

@@ -28,7 +28,7 @@ from vllm.v1.executor.multiproc_executor import (
     set_multiprocessing_worker_envs,
 )
 
-from worker.minedraft import checks, classes, config, names, platform
+from worker.minedraft import checks, config, names, platform
 
 #: How often the processes that start are looked at (seconds).
 _WATCH_S = 0.1
@@ -167,7 +167,7 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
         settings = config.read()
         context = get_mp_context()
         self._drafter_lock = context.Lock()  # gone from the system as soon as nobody here holds it
-        own = self._drafter_config()
+        own = self._drafter_config(settings.drafter_class)
         with platform.on_devices(own, settings.drafter_devices):
             return WorkerProc.make_worker_process(
                 vllm_config=own,
@@ -180,14 +180,14 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
                 inherited_fds=[] if context.get_start_method() == "fork" else None,
             )
 
-    def _drafter_config(self) -> Any:
+    def _drafter_config(self, worker_class: str) -> Any:
         """The engine's configuration as the only rank of a world of one sees it."""
         own = copy.deepcopy(self.vllm_config)
         spec = own.speculative_config
         for parallel in (own.parallel_config, spec.target_parallel_config, spec.draft_parallel_config):
             parallel.tensor_parallel_size = parallel.world_size = 1
             parallel.rank = 0
-        own.parallel_config.worker_cls = classes.DRAFTER
+        own.parallel_config.worker_cls = worker_class
         return own
 
 

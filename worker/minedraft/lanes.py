@@ -48,6 +48,19 @@ def count(step: Step, clock: StageClock) -> None:
     clock.count(requests=len(step.num_scheduled_tokens), tokens=step.total_num_scheduled_tokens, prefill=reading)
 
 
+def count_drafts(step: Step, sampled: Tensor, clock: StageClock) -> None:
+    """Record how many drafts were verified, and accepted.
+
+    Args:
+        step: the call's step.
+        sampled: [requests, up to drafts + 1] ids in the order of messages, REJECTED after the last valid one.
+        clock: where to.
+    """
+    lengths = (sampled != REJECTED).sum(dim=1).tolist()
+    drafted = [len(step.scheduled_spec_decode_tokens.get(request, ())) for request in step.num_scheduled_tokens]
+    clock.drafts(drafted, [n - 1 if d else 0 for d, n in zip(drafted, lengths, strict=True)])
+
+
 class DraftTable:
     """The newest drafts of each request that has not ended."""
 
@@ -120,13 +133,12 @@ class VerifierLane:
             step: the call's step.
             sampled: [requests, up to drafts + 1] ids in the order of messages, REJECTED after the last valid one.
         """
+        self._clock.start(Stage.SEND)
         if self._sends:
-            self._clock.start(Stage.SEND)
             self._link.send_sampled(sampled)
-            self._clock.stop(Stage.SEND)
-        lengths = (sampled != REJECTED).sum(dim=1).tolist()
-        drafted = [len(step.scheduled_spec_decode_tokens.get(request, ())) for request in step.num_scheduled_tokens]
-        self._clock.drafts(drafted, [n - 1 if d else 0 for d, n in zip(drafted, lengths, strict=True)])
+        self._link.expect_drafts(len(sampled))
+        self._clock.stop(Stage.SEND)
+        count_drafts(step, sampled, self._clock)
 
     def _receive(self, newest: int) -> None:
         while self._unread and self._unread[0][0] <= newest:
@@ -154,6 +166,7 @@ class DrafterLane:
         if step.num_scheduled_tokens:
             self._clock.begin(self._call)
             count(step, self._clock)
+            self._link.expect_sampled(len(step.num_scheduled_tokens))
             self._clock.start(Stage.PREPARE)
 
     def sampled(self, step: Step) -> Tensor:

@@ -31,10 +31,18 @@ class LinkError(Exception):
 
 
 class Link(Protocol):
-    """One rank's end. Sends return at once; a receive returns or raises before its deadline."""
+    """One rank's end. Sends return at once; a receive returns or raises before its deadline.
+
+    `expect_*` says early, and in order, what will be received: a link that cannot deliver to a rank that is not yet
+    receiving makes itself ready, so that the message is there when it is wanted. It never waits.
+    """
 
     def send_sampled(self, sampled: Tensor) -> None:
         """Send [requests, drafts + 1] ids down; verifier 0 only. Rows may be narrower than that."""
+        ...
+
+    def expect_sampled(self, requests: int) -> None:
+        """A message from verifier 0 with so many rows will be received; drafter only."""
         ...
 
     def recv_sampled(self, requests: int) -> Tensor:
@@ -47,6 +55,10 @@ class Link(Protocol):
 
     def send_drafts(self, drafts: Tensor) -> None:
         """Send [requests, drafts] ids up, to all verifiers; drafter only."""
+        ...
+
+    def expect_drafts(self, requests: int) -> None:
+        """A message from the drafter with so many rows will be received; verifiers only."""
         ...
 
     def recv_drafts(self, requests: int) -> Tensor:
@@ -65,6 +77,9 @@ class Link(Protocol):
 class GlooLink:
     """A link through host memory: gloo's sockets. For CPUs, and for GPUs that NCCL cannot connect.
 
+    gloo moves a message only when both sides have asked for it: a receive that is posted late costs a round trip
+    between the processes, 1 ms on a busy machine.
+
     Args:
         group: a process group of the verifiers (ranks 0, 1, ...) and the drafter (the last rank).
         drafts: drafted tokens a request and step.
@@ -77,6 +92,7 @@ class GlooLink:
         self._deadline = deadline
         self._drafter = group.size() - 1
         self._outbox: deque[tuple[Tensor, list[Any]]] = deque()  # gloo reads a tensor until its sends have ended
+        self._inbox: deque[tuple[Tensor, Any]] = deque()  # each rank receives in one direction only
 
     @classmethod
     def connect(cls, address: str, rank: int, verifiers: int, drafts: int, deadline: timedelta) -> "GlooLink":
@@ -104,6 +120,10 @@ class GlooLink:
         message[:, : sampled.shape[1]] = sampled
         self._send(message, [self._drafter], _DOWN)
 
+    def expect_sampled(self, requests: int) -> None:
+        """See `Link`."""
+        self._post((requests, self._drafts + 1), 0, _DOWN)
+
     def recv_sampled(self, requests: int) -> Tensor:
         """See `Link`."""
         return self._receive((requests, self._drafts + 1), 0, _DOWN)
@@ -112,6 +132,10 @@ class GlooLink:
         """See `Link`."""
         self._send(drafts.to(torch.int32, copy=True).contiguous(), list(range(self._drafter)), _UP)
 
+    def expect_drafts(self, requests: int) -> None:
+        """See `Link`."""
+        self._post((requests, self._drafts), self._drafter, _UP)
+
     def recv_drafts(self, requests: int) -> Tensor:
         """See `Link`."""
         return self._receive((requests, self._drafts), self._drafter, _UP)
@@ -119,6 +143,7 @@ class GlooLink:
     def close(self) -> None:
         """See `Link`."""
         self._outbox.clear()
+        self._inbox.clear()
         self._group = None
 
     def _send(self, message: Tensor, ranks: list[int], tag: int) -> None:
@@ -127,9 +152,16 @@ class GlooLink:
             for work in self._outbox.popleft()[1]:
                 self._wait(work, "take")
 
-    def _receive(self, shape: tuple[int, int], rank: int, tag: int) -> Tensor:
+    def _post(self, shape: tuple[int, int], rank: int, tag: int) -> None:
         message = torch.empty(shape, dtype=torch.int32)
-        self._wait(self._group.recv([message], rank, tag), "send")
+        self._inbox.append((message, self._group.recv([message], rank, tag)))
+
+    def _receive(self, shape: tuple[int, int], rank: int, tag: int) -> Tensor:
+        if not self._inbox:
+            self._post(shape, rank, tag)
+        message, work = self._inbox.popleft()
+        assert message.shape == shape, "messages are received as they were expected"
+        self._wait(work, "send")
         return message
 
     def _wait(self, work: Any, verb: str) -> None:

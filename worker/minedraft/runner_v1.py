@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from vllm.v1.outputs import SamplerOutput
 
+from worker.minedraft.input_batches import InputBatches
 from worker.minedraft.lanes import DrafterLane, Step, VerifierLane
 from worker.minedraft.platform import RankRunner
 from worker.minedraft.stages import Stage, StageClock
@@ -56,13 +57,22 @@ class LaneRunner(RankRunner):
         return torch.tensor([index[request] for request in self.step.num_scheduled_tokens], dtype=torch.long)
 
 
-class VerifierRunner(LaneRunner):
-    """Runs the target model on drafts that come from elsewhere."""
+class TwoBatchRunner(LaneRunner):
+    """Gives each of the two batches a persistent batch of its own."""
 
-    lane: VerifierLane | None
+    _batches: InputBatches | None = None
 
-    def _input_fits_in_drafter(self, *_: Any) -> bool:
-        return True  # there is none: without this vLLM prepares zeros near the end of the context, for buffers it lacks
+    def begin(self, step: Step) -> None:
+        """Begin a call, with the other persistent batch than in the call before."""
+        super().begin(step)
+        if self.lane is not None:
+            with torch.inference_mode():  # as vLLM's steps: rows hold tensors that were made in them
+                self._batches = self._batches or InputBatches(self)
+                self.input_batch = self._batches.next(step)
+
+
+class TargetRunner(LaneRunner):
+    """Runs the target model, with a clock."""
 
     def _model_forward(self, *args: Any, **kwargs: Any) -> Any:
         if self.lane is None:
@@ -80,8 +90,22 @@ class VerifierRunner(LaneRunner):
         output = super()._sample(*args, **kwargs)
         self.clock.stop(Stage.SAMPLE)
         self.lane.sampled(self.step, output.sampled_token_ids[self.rows()])
+        return output
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """End a call."""
+        output = super().sample_tokens(grammar_output)
         self.clock.commit()
         return output
+
+
+class VerifierRunner(TargetRunner, TwoBatchRunner):
+    """Runs the target model on drafts that come from elsewhere."""
+
+    lane: VerifierLane | None
+
+    def _input_fits_in_drafter(self, *_: Any) -> bool:
+        return True  # there is none: without this vLLM prepares zeros near the end of the context, for buffers it lacks
 
 
 class StubTarget(nn.Module):  # type: ignore[misc] # torch's types are not read
@@ -100,7 +124,7 @@ class StubTarget(nn.Module):  # type: ignore[misc] # torch's types are not read
         """No logits."""
 
 
-class DrafterRunner(LaneRunner):
+class DrafterRunner(TwoBatchRunner):
     """Runs the draft model on what the verifiers sampled."""
 
     lane: DrafterLane | None

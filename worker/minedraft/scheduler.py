@@ -11,8 +11,10 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request
 
+from worker.minedraft import config
 from worker.minedraft.batches import plan_turn
 from worker.minedraft.checks import check_engine
+from worker.minedraft.engine_clock import EngineClock
 
 #: Steps from one verification of a request to the next: its own batch's turn, and the other's.
 CYCLE = 2
@@ -28,9 +30,19 @@ class TwoBatchScheduler(Scheduler):  # type: ignore[misc] # vLLM's types are not
         check_engine(self.vllm_config)
         self._placeholders = [PLACEHOLDER] * self.num_spec_tokens
         self._most_active: int = self.max_num_active_reqs
+        self._clock = EngineClock(config.folder())
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         """Schedule the batch whose turn it is, with the newcomers that keep the batches balanced."""
+        with self._clock.scheduling():
+            return self._schedule(throttle_prefills)
+
+    def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
+        """Take in a result."""
+        with self._clock.updating():
+            return super().update_from_output(*args, **kwargs)
+
+    def _schedule(self, throttle_prefills: bool) -> SchedulerOutput:
         step = self.current_step + 1
         mine = [request for request in self.running if request.next_decode_eligible_step <= step]
         running = len(self.running)

@@ -32,6 +32,10 @@ class Stage(IntEnum):
     """Propose the next drafts; drafter only."""
     SEND = 5
     """Hand the result to the link."""
+    SCHEDULE = 6
+    """Decide what is in the call; engine process only."""
+    UPDATE = 7
+    """Take in the result of the call before, or of this one; engine process only."""
 
 
 #: The most drafts of a request whose acceptance is counted position by position.
@@ -68,10 +72,12 @@ HEADER = np.dtype(
         ("count", np.int64),
     ]
 )
-_MAGIC, _VERSION = b"MDSTAGES", 1
+_MAGIC, _VERSION = b"MDSTAGES", 2
 
 #: What the drafter is called.
 DRAFTER = "drafter"
+#: What the engine process is called.
+ENGINE = "engine"
 #: How the names of ring files end.
 SUFFIX = ".stages"
 
@@ -82,7 +88,7 @@ def verifier_name(rank: int) -> str:
 
 
 def ring_path(folder: Path, rank: str) -> Path:
-    """Where a rank (`DRAFTER`, or a `verifier_name`) has its ring in an engine's folder."""
+    """Where a rank (`DRAFTER`, `ENGINE` or a `verifier_name`) has its ring in an engine's folder."""
     return folder / f"{rank}{SUFFIX}"
 
 
@@ -94,7 +100,7 @@ class StageClock:
     Args:
         path: the ring's file, made anew; on a memory file system (/dev/shm), no write ever waits for a disk. None:
             keep nothing.
-        capacity: records that the ring holds, 248 bytes each, of which a reader can get all but the oldest.
+        capacity: records that the ring holds, 280 bytes each, of which a reader can get all but the oldest.
 
     Raises:
         OSError: the file cannot be made, or its room is not there. (Nothing fails after this.)

@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import pytest
-from tinymodel import build_tiny_model
+
+from worker.lab.tiny import build_tiny_model
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from integration.worker.engine.real_engine import chat, completion, engine_processes
-from tinymodel import VOCABULARY, build_tiny_model
 
 from worker.engine.protocol import EngineDead, EngineStartError, RowError
 from worker.engine.vllm import VllmEngine, VllmOptions
+from worker.lab.tiny import VOCABULARY, build_tiny_model
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

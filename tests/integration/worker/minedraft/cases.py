@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 
 from integration.worker.engine.real_engine import chat, completion
-from tinymodel import TEXT
 
 from producer.record.models import Row
+from worker.lab.tiny import TEXT
 
 CONTEXT, BLOCK, BUDGET = 512, 32, 128
 #: Longer prompts are read in chunks; eight rows that fill the context would need 128 blocks, so some are preempted.

@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import pytest
-from synthetic import build_pair
+
+from worker.lab.pairs import build_pair
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 from worker.engine import vllm_args
 from worker.engine.vllm_args import VllmOptions
 from worker.minedraft.checks import check_config
+from worker.minedraft.classes import Ranks
 
 DRAFTS = 3
 BLOCK = 32
@@ -49,7 +50,7 @@ def config_of(pair: tuple[Path, Path], *, max_num_seqs: int = 8, blocks: int = 1
     )
     engine_args_of_vllm = AsyncEngineArgs.from_cli_args(vllm_args.parse(options, cpu=True))
     config = engine_args_of_vllm.create_engine_config(UsageContext.OPENAI_BATCH_RUNNER)
-    check_config(config)
+    check_config(config, Ranks())
     config.scheduler_config.async_scheduling = True  # as the executor leaves it
     config.cache_config.num_gpu_blocks = blocks
     return config

@@ -34,11 +34,11 @@ from integration.worker.minedraft.cases import (
     english,
     rows,
 )
-from tinymodel import build_tokenizer
 
 from producer.record.models import Answer
 from worker.engine.protocol import RowError
 from worker.engine.vllm import VllmEngine, VllmOptions
+from worker.lab.tiny import build_tokenizer
 from worker.minedraft.config import DEADLINE_S
 from worker.minedraft.measures import summary
 

@@ -49,6 +49,27 @@ def test_ids_arrive_in_both_directions_and_in_order(ranks: Ranks, tmp_path: Path
         assert verifier.do("recv_drafts", 2) == [[14, 15, 16], [17, 18, 19]]
 
 
+def test_what_is_expected_is_taken_early_and_in_order(ranks: Ranks, tmp_path: Path) -> None:
+    first, drafter = connected = ranks(2)
+    connect(connected, tmp_path, LONG_S)
+    drafter.do("expect_sampled", 1)
+    drafter.do("expect_sampled", 2)
+    first.do("expect_drafts", 1)
+    first.do("send_sampled", [[1, 2, 3, 4]])
+    first.do("send_sampled", [[5, 6, 7, 8], [9, 10, 11, 12]])
+    drafter.do("send_drafts", [[21, 22, 23]])
+    assert drafter.do("recv_sampled", 1) == [[1, 2, 3, 4]]
+    assert drafter.do("recv_sampled", 2) == [[5, 6, 7, 8], [9, 10, 11, 12]]
+    assert first.do("recv_drafts", 1) == [[21, 22, 23]]
+
+
+def test_an_expected_message_that_never_comes_is_an_error_at_the_deadline(ranks: Ranks, tmp_path: Path) -> None:
+    connected = ranks(2)
+    connect(connected, tmp_path, SHORT_S)
+    connected[0].do("expect_drafts", 1)
+    assert isinstance(connected[0].do("recv_drafts", 1), LinkError)
+
+
 def test_as_many_sends_as_may_be_under_way_wait_for_nobody(ranks: Ranks, tmp_path: Path) -> None:
     first, _, drafter = connected = ranks(3)
     connect(connected, tmp_path, LONG_S)

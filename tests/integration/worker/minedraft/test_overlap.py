@@ -5,9 +5,9 @@ from pathlib import Path
 
 from integration.worker.engine.real_engine import completion
 from integration.worker.minedraft.both_engines import SERVED, Rings, ask, ranks, running
-from synthetic import HEAVY, build_pair
 
 from worker.engine.vllm import VllmOptions
+from worker.lab.pairs import HEAVY, build_pair
 from worker.minedraft import names
 from worker.minedraft.measures import summary
 

@@ -32,10 +32,16 @@ class ReadyLink:
     def send_sampled(self, sampled: Tensor) -> None:
         pass
 
+    def expect_sampled(self, requests: int) -> None:
+        pass
+
     def recv_sampled(self, requests: int) -> Tensor:
         return self._sampled[:requests]
 
     def send_drafts(self, drafts: Tensor) -> None:
+        pass
+
+    def expect_drafts(self, requests: int) -> None:
         pass
 
     def recv_drafts(self, requests: int) -> Tensor:

@@ -5,7 +5,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from tinymodel import build_tiny_model
+from worker.lab.tiny import build_tiny_model
 
 CHATS = ["What is the capital of France?", "Name three primary colors.", "Hi \x04 😀 日本 1234"]
 VLLM_ENV = {

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from worker.minedraft import checks, classes
 from worker.minedraft.checks import Unfit, check_config, check_engine, check_kv_groups, same_tokens, scarcest
+from worker.minedraft.classes import Ranks
 from worker.minedraft.stages import MAX_DRAFTS
 
 
@@ -76,7 +77,7 @@ def _no_tokenizers_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_fit_configuration_passes() -> None:
-    check_config(fit())
+    check_config(fit(), Ranks())
     check_engine(fit())
 
 
@@ -114,23 +115,23 @@ def test_what_does_not_go_with_two_batches_is_named(path: str, value: object, wo
         holder = getattr(holder, parent)
     setattr(holder, name, value)
     with pytest.raises(Unfit, match=words) as unfit:
-        check_config(config)
+        check_config(config, Ranks())
     assert "\n" not in str(unfit.value)
 
 
 def test_another_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks.vllm, "__version__", f"{checks.VLLM_VERSION}+cpu")
-    check_config(fit())
+    check_config(fit(), Ranks())
     monkeypatch.setattr(checks.vllm, "__version__", "0.33.0")
     with pytest.raises(Unfit, match=r"made for vLLM 0\.32\.0, this is 0\.33\.0"):
-        check_config(fit())
+        check_config(fit(), Ranks())
 
 
 def test_a_model_that_drafts_for_itself_has_its_own_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "get_tokenizer", lambda *_, **__: pytest.fail("loaded for nothing"))
     config = fit()
     config.speculative_config.draft_model_config = model("target")
-    check_config(config)
+    check_config(config, Ranks())
 
 
 @pytest.mark.parametrize(

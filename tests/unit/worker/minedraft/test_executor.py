@@ -81,7 +81,7 @@ def test_the_drafters_configuration_is_that_of_a_world_of_one() -> None:
     )
     made = MineDraftExecutor.__new__(MineDraftExecutor)
     made.vllm_config = theirs
-    own = made._drafter_config()
+    own = made._drafter_config(classes.DRAFTER)
     spec = own.speculative_config
     for each in (own.parallel_config, spec.target_parallel_config, spec.draft_parallel_config):
         assert (each.tensor_parallel_size, each.world_size, each.rank) == (1, 1, 0)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tinymodel import CONFIG, build_tokenizer, random_weights
 
+from worker.lab.tiny import CONFIG, build_tokenizer, random_weights
 from worker.models import embedded
 from worker.models.embedded import embedded_drafter
 from worker.models.errors import ModelError

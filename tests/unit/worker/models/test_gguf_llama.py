@@ -6,8 +6,8 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize, quantize
 from safetensors.numpy import load_file
-from tinymodel import CONFIG, build_tiny_model
 
+from worker.lab.tiny import CONFIG, build_tiny_model
 from worker.models.gguf_llama import GgufLlama, hf_name, unpermute
 from worker.models.hf import write_folder
 

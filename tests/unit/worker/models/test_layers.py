@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load_file
-from tinymodel import CONFIG, build_tokenizer, random_weights
 
+from worker.lab.tiny import CONFIG, build_tokenizer, random_weights
 from worker.models.hf import write_folder
 from worker.models.layers import without_layers, write_without_layers
 

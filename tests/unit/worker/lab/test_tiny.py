@@ -1,20 +1,19 @@
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import tinymodel
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
+
+from worker.lab import tiny
 
 FILES = ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> Tokenizer:
-    folder = tinymodel.build_tiny_model(tmp_path_factory.mktemp("tiny"))
+    folder = tiny.build_tiny_model(tmp_path_factory.mktemp("tiny"))
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
@@ -23,32 +22,21 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_seed_always_gives_the_same_model(tmp_path: Path) -> None:
-    first = contents(tinymodel.build_tiny_model(tmp_path / "a"))
-    again = contents(tinymodel.build_tiny_model(tmp_path / "deeper" / "b", seed=0))
-    other = contents(tinymodel.build_tiny_model(tmp_path / "c", seed=1))
+    first = contents(tiny.build_tiny_model(tmp_path / "a"))
+    again = contents(tiny.build_tiny_model(tmp_path / "deeper" / "b", seed=0))
+    other = contents(tiny.build_tiny_model(tmp_path / "c", seed=1))
     assert sorted(first) == FILES
     assert first == again
     assert [name for name in FILES if first[name] != other[name]] == ["model.safetensors"]
 
 
-def test_from_the_shell(tmp_path: Path) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, tinymodel.__file__, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-    assert run(str(tmp_path / "m")).stdout == f"{tmp_path / 'm'}\n"
-    assert contents(tmp_path / "m") == contents(tinymodel.build_tiny_model(tmp_path / "n"))
-    refused = run()
-    assert (refused.returncode, refused.stderr) == (1, "usage: python tests/tinymodel.py FOLDER\n")
-
-
 def test_files_are_readable_by_all_who_may_read_the_folder(tmp_path: Path) -> None:
-    folder = tinymodel.build_tiny_model(tmp_path)
+    folder = tiny.build_tiny_model(tmp_path)
     assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
 
 
 def test_no_sampling_defaults(tmp_path: Path) -> None:
-    folder = tinymodel.build_tiny_model(tmp_path)
+    folder = tiny.build_tiny_model(tmp_path)
     config = json.loads((folder / "generation_config.json").read_text())
     assert config == {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
 

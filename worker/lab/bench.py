@@ -1,0 +1,214 @@
+"""`worker bench`: the ways to answer rows, side by side, in one run.
+
+Every scenario has an engine of its own. All are started first and stay up, then they take turns, in another order each
+time: whatever drifts on the machine hits all of them. An engine that is idle uses nothing.
+"""
+
+import json
+import os
+import platform as machine_info
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from producer.record.models import Row
+from worker.engine.vllm_args import VllmOptions
+from worker.lab import modes
+from worker.lab.profile import Profile
+from worker.lab.quiet import Watch, check
+from worker.lab.result import Bench, Mode, Result, Scenario, Turn
+from worker.lab.side_common import Told
+from worker.lab.sides import Setup, Side
+
+#: Every turn must compute everything: nothing of the turn before may be reused.
+_EACH_TURN_ANEW = "--no-enable-prefix-caching"
+#: Memory of each rank's KV cache, in GiB: all engines are up at once.
+_KV_CACHE_GIB = "1"
+#: What a row's prompt and answer may have together, unless told (`--engine-args`).
+_CONTEXT = 2048
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to measure.
+
+    Attributes:
+        pair: in words.
+        target: folder or name of the target model.
+        draft: folder or name of the draft model.
+        m: rows that are verified together.
+        drafts: drafted tokens a step, of `sd` and of `psd`.
+        rows: what is answered.
+        max_tokens: of each answer.
+        turns: of each scenario.
+        scenarios: their names (`SCENARIOS`).
+        profile: of imagined devices; None: this machine's.
+        verifier_cpus: this machine's "target device".
+        drafter_cpus: this machine's "drafter device".
+        engine_args: more flags for every engine.
+    """
+
+    pair: str
+    target: str
+    draft: str
+    m: int
+    drafts: Mapping[Mode, int]
+    rows: Sequence[Row]
+    max_tokens: int
+    turns: int
+    scenarios: Sequence[str]
+    profile: Profile | None = None
+    verifier_cpus: tuple[int, ...] = ()
+    drafter_cpus: tuple[int, ...] = ()
+    engine_args: str = ""
+
+    @property
+    def devices(self) -> int:
+        """Of the target; the drafter has one more."""
+        return self.profile.devices if self.profile else 1
+
+
+class Way(NamedTuple):
+    """A way to answer rows: the mode, 2m rows in flight or m, whether the drafter's device is used, the program."""
+
+    mode: Mode
+    both: bool = True
+    everything: bool = False
+    program: str = "engine"
+
+
+#: In the order of the table. In `all`, the target has the drafter's device, too.
+SCENARIOS = {
+    "run-batch": Way("run-batch", program="run-batch"),
+    "ar": Way("ar"),
+    "sd(m)": Way("sd", both=False),
+    "sd(2m)": Way("sd"),
+    "sd(all)": Way("sd", everything=True),
+    "ar(all)": Way("ar", everything=True),
+    "psd(2m)": Way("psd", everything=True),
+    "psd(redis)": Way("psd", everything=True, program="queue"),
+}
+#: The others say nothing about speculation.
+DEFAULT_SCENARIOS = tuple(name for name in SCENARIOS if name not in ("ar(all)", "psd(redis)"))
+
+
+def scenario(wanted: Wanted, name: str) -> Scenario:
+    """The scenario of that name."""
+    way = SCENARIOS[name]
+    return Scenario(
+        name=name,
+        mode=way.mode,
+        in_flight=2 * wanted.m if way.both else wanted.m,
+        drafts=wanted.drafts.get(way.mode, 0),
+        devices=wanted.devices + way.everything,
+    )
+
+
+def setups(wanted: Wanted, rows: Path) -> Iterator[Setup]:
+    """What each side is; without those that cannot be, as where the target cannot be divided among all devices.
+
+    Args:
+        wanted: what to measure.
+        rows: the file of its rows.
+    """
+    for name in wanted.scenarios:
+        way = scenario(wanted, name)
+        profile = wanted.profile
+        if profile and way.mode != "psd" and way.devices > profile.devices:
+            if profile.target_on_all is None:
+                continue
+            profile = replace(profile, target=profile.target_on_all)
+        yield Setup(
+            scenario=way,
+            told=Told(
+                program=SCENARIOS[name].program,
+                options=_options(wanted, way),
+                rows=rows,
+                title=f"{name}, {wanted.pair}, m = {wanted.m}, k = {way.drafts}",
+                virtual=profile is not None,
+            ),
+            variables={"VLLM_CPU_KVCACHE_SPACE": _KV_CACHE_GIB, **modes.variables(profile)},
+        )
+
+
+def _options(wanted: Wanted, way: Scenario) -> VllmOptions:
+    imagined, mode = wanted.profile is not None, "ar" if way.mode == "run-batch" else way.mode
+    everything = mode != "psd" and way.devices > wanted.devices
+    classes = modes.classes(way.mode, virtual=imagined)
+    cpus = () if imagined else (*wanted.verifier_cpus, *(wanted.drafter_cpus if everything else ()))
+    return VllmOptions(
+        model=wanted.target,
+        served_model_name="target",
+        mode=mode,
+        draft_model=None if mode == "ar" else wanted.draft,
+        num_speculative_tokens=way.drafts or 1,
+        max_num_seqs=way.in_flight,
+        verifier_cpus=cpus,
+        drafter_cpus=wanted.drafter_cpus if mode == "psd" and not imagined else (),
+        engine_args=" ".join(
+            [_EACH_TURN_ANEW, f"--max-model-len {_CONTEXT}", *classes.flags, wanted.engine_args]
+        ).strip(),
+        ranks=classes.ranks,
+    )
+
+
+def measure(wanted: Wanted, folder: Path, say: Say) -> Bench:
+    """Run it.
+
+    Args:
+        wanted: what to measure.
+        folder: gets the rows, the sides' logs, and the stage records of the last turn, `SCENARIO.npz` each.
+        say: is told what goes on, a line each.
+
+    Raises:
+        SideError: a side failed.
+    """
+    rows = folder / "rows.jsonl"
+    rows.write_text("".join(f"{json.dumps(_line(row))}\n" for row in wanted.rows), encoding="utf-8")
+    asked = list(setups(wanted, rows))
+    with ExitStack() as stack:
+        say(f"starting {len(asked)} engines")
+        sides = [stack.enter_context(Side(setup, folder / f"{setup.scenario.name}.log")) for setup in asked]
+        for side in sides:
+            side.ready()
+        disturbance = check()
+        with Watch() as watch:
+            turns = _take_turns(sides, wanted.turns, folder, say)
+        disturbance = disturbance or watch.use.disturbance
+        with ThreadPoolExecutor() as pool:  # each takes seconds to end
+            list(pool.map(Side.end, sides))
+    return Bench(
+        pair=f"{wanted.pair}, m = {wanted.m}",
+        virtual=wanted.profile is not None,
+        rows=len(wanted.rows),
+        max_tokens=wanted.max_tokens,
+        quiet=not disturbance,
+        disturbance=disturbance,
+        results=tuple(Result(side.setup.scenario, tuple(turns[side.setup.scenario.name])) for side in sides),
+        machine=f"{os.cpu_count()} cores, {machine_info.machine()}, Python {machine_info.python_version()}",
+    )
+
+
+def _take_turns(sides: Sequence[Side], count: int, folder: Path, say: Say) -> dict[str, list[Turn]]:
+    turns: dict[str, list[Turn]] = {side.setup.scenario.name: [] for side in sides}
+    for number in range(count):
+        texts: dict[str, list[str]] = {}
+        for side in [*sides[number % len(sides) :], *sides[: number % len(sides)]]:
+            name = side.setup.scenario.name
+            turn, texts[name] = side.turn(folder / f"{name}.npz")
+            turns[name].append(turn)
+            say(f"turn {number + 1}, {name}: {turn.tokens_per_s:,.1f} tokens/s")
+        if "ar" in texts:
+            for name, own in texts.items():
+                same = sum(one == other for one, other in zip(own, texts["ar"], strict=True)) / len(own)
+                turns[name][-1] = replace(turns[name][-1], same_texts=same)
+    return turns
+
+
+def _line(row: Row) -> dict[str, object]:
+    return {"custom_id": row.custom_id, "method": "POST", "url": row.url, "body": {"model": "target", **row.body}}

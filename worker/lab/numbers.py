@@ -1,0 +1,166 @@
+"""From what the ranks recorded to what a turn says: pure, on top of `worker.minedraft.measures`.
+
+One rule for all modes: the **steady part** is made of steps in which every row in flight decodes. V and t depend on how
+many rows a batch has, so steps with fewer (at the start, the end, and while a row that ended is replaced) would blur
+them, and they are not few in a short run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from worker.lab.result import Mode, Turn
+from worker.minedraft import measures
+from worker.minedraft.measures import Calls, Spans, draft_spans, overlap_ns, step_spans, verify_spans
+from worker.minedraft.stages import DRAFTER, RECORD, Records, verifier_name
+
+_NS_PER_S, _NS_PER_MS = 1e9, 1e6
+_NONE = np.empty(0, RECORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a row's way through the engine looked like from outside.
+
+    Attributes:
+        given_s: when the engine got it, by `time.monotonic` (the clock of the records, too).
+        answered_s: when its answer was there.
+        tokens: of its answer.
+    """
+
+    given_s: float
+    answered_s: float
+    tokens: int
+
+
+def turn(
+    mode: Mode,
+    records: Mapping[str, Records],
+    requests: Sequence[Request],
+    in_flight: int,
+    ms_per_token: float | None = None,
+) -> Turn:
+    """Compute what a turn says.
+
+    Args:
+        mode: the engine's; `psd` has a verifier and a drafter, `ar` and `sd` one rank that does both in a call.
+        records: all of the turn, by the name of the rank; without those of `verifier_0`, only the whole run is told.
+        requests: one for each row, at least one.
+        in_flight: rows in the engine at once.
+        ms_per_token: as in `Turn`.
+    """
+    verifier = records.get(verifier_name(0), _NONE)
+    drafter = records.get(DRAFTER, _NONE) if mode == "psd" else verifier
+    calls = steady_of_two(verifier, drafter, in_flight) if mode == "psd" else steady_of_one(verifier, in_flight)
+    begin, end = min(request.given_s for request in requests), max(request.answered_s for request in requests)
+    tokens = sum(request.tokens for request in requests)
+    whole = np.array([[begin * _NS_PER_S, end * _NS_PER_S]]).astype(np.int64)
+    passes, drafts = verify_spans(verifier), draft_spans(drafter)
+    steps, verified = step_spans(verifier, calls), _of(verifier, calls)
+    verify_ms, draft_ms = _median_ms(verify_spans(verified)), _median_ms(draft_spans(_of(drafter, calls)))
+    step_ms, longer_ms = _median_ms(steps), max(verify_ms or 0, draft_ms or 0)
+    made = int(verified["requests"].sum() + verified["accepted"].sum())
+    counts = measures.summary(verifier, drafter)
+    return Turn(
+        seconds=end - begin,
+        tokens=tokens,
+        tokens_per_s=tokens / (end - begin),
+        steady_tokens_per_s=made / _total(steps) * _NS_PER_S if len(steps) else None,
+        ms_per_token=ms_per_token,
+        verify_ms=verify_ms,
+        draft_ms=draft_ms,
+        step_ms=step_ms,
+        hidden_share=_hidden_share(steps, verify_spans(verified), drafts),
+        step_over_longer=step_ms / longer_ms if step_ms and longer_ms else None,
+        verifier_idle=_idle(steps, passes),
+        verifier_idle_whole=_idle(whole, passes) if len(verifier) else None,
+        drafter_idle=_idle(steps, drafts) if mode == "psd" else None,
+        drafter_idle_whole=_idle(whole, drafts) if mode == "psd" and len(drafter) else None,
+        acceptance=counts.acceptance,
+        acceptance_at=where_all_before_were(counts.acceptance_at),
+        imbalance=imbalance(verifier) if mode == "psd" else None,
+        steady_steps=len(calls),
+    )
+
+
+def steady_of_one(verifier: Records, in_flight: int) -> Calls:
+    """The steady calls of an engine with one batch: it has all rows, and so has the next call; none reads its prompt.
+
+    Args:
+        verifier: the records of the rank.
+        in_flight: rows in the engine at once.
+    """
+    calls = verifier["call"][(verifier["prefill"] == 0) & (verifier["requests"] >= in_flight)]
+    chosen: Calls = calls[np.isin(calls + 1, calls)]
+    return chosen
+
+
+def steady_of_two(verifier: Records, drafter: Records, in_flight: int) -> Calls:
+    """The steady calls of an engine with two batches: as `measures.steady`, and both together have all rows.
+
+    Both together, not each the half: where the scheduler lets the batches grow apart, that is part of what it does.
+    A row is verified once in two calls that follow each other, so those two have every row exactly once.
+
+    Args:
+        verifier: the records of a verifier.
+        drafter: those of the drafter.
+        in_flight: rows in the engine at once.
+    """
+    calls = measures.steady(verifier, drafter)
+    at = np.searchsorted(verifier["call"], calls)
+    requests = verifier["requests"]
+    chosen: Calls = calls[requests[at] + requests[at + 1] >= in_flight]
+    return chosen
+
+
+def where_all_before_were(acceptance_at: Sequence[float]) -> tuple[float, ...]:
+    """From the share accepted at each position to the share of those whose predecessors all were.
+
+    Exact where all rows have equally many drafts; to the last position that any got to.
+
+    Args:
+        acceptance_at: as in `measures.Summary`.
+    """
+    before = (1.0, *acceptance_at)
+    return tuple(share / earlier for share, earlier in zip(acceptance_at, before, strict=False) if earlier)
+
+
+def imbalance(verifier: Records) -> float | None:
+    """The mean of |a - b| / (a + b) for the requests a, b of calls that follow each other, from 0 to 1.
+
+    An empty batch leaves no record but has its number: beside one that is not empty, it counts as 1. None where no two
+    calls follow each other.
+    """
+    if len(verifier) == 0:
+        return None
+    calls = verifier["call"]
+    # An engine that has nothing to do at all makes no calls, so numbers are dense enough for an array.
+    requests = np.zeros(int(calls[-1] - calls[0]) + 1)
+    requests[calls - calls[0]] = verifier["requests"]
+    a, b = requests[:-1], requests[1:]
+    busy = a + b > 0
+    return float((np.abs(a - b)[busy] / (a + b)[busy]).mean()) if busy.any() else None
+
+
+def _hidden_share(steps: Spans, passes: Spans, drafts: Spans) -> float | None:
+    """Draft time inside the steps' passes, of the most that could be; None without drafts or steps."""
+    most = min(overlap_ns(drafts, steps), _total(passes))
+    return overlap_ns(drafts, passes) / most if most else None
+
+
+def _idle(windows: Spans, busy: Spans) -> float | None:
+    """The share of the windows in which nothing is done; None where there are no windows."""
+    return 1 - overlap_ns(windows, busy) / _total(windows) if len(windows) else None
+
+
+def _of(records: Records, calls: Calls) -> Records:
+    return records[np.isin(records["call"], calls)]
+
+
+def _total(spans: Spans) -> int:
+    return int((spans[:, 1] - spans[:, 0]).sum())
+
+
+def _median_ms(spans: Spans) -> float | None:
+    return float(np.median(spans[:, 1] - spans[:, 0])) / _NS_PER_MS if len(spans) else None

@@ -1,0 +1,94 @@
+"""Rows to measure with: Spec-Bench's questions by category (`data/NOTICE`), or a file of the user's own."""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from producer.intake.lines import numbered_lines
+from producer.intake.rows import Reject, parse_line
+from producer.record.models import CHAT_URL, Row
+
+_SPEC_BENCH = Path(__file__).parent / "data" / "spec_bench.jsonl"
+
+
+class PromptError(Exception):
+    """There are no such rows; the message is one line for the user."""
+
+
+def categories() -> list[str]:
+    """Spec-Bench's categories, as `rows` takes them."""
+    return list(_questions())
+
+
+def rows(
+    chosen: Sequence[str],
+    count: int,
+    max_tokens: int,
+    *,
+    greedy: bool = True,
+    ignore_eos: bool = True,
+    max_prompt_chars: int | None = None,
+) -> list[Row]:
+    """Chat rows of Spec-Bench's questions (their first turn), always the same ones.
+
+    They come from the categories in turns; where a category has no more, it begins anew.
+
+    Args:
+        chosen: categories; none are all.
+        count: how many rows.
+        max_tokens: of each answer, at most; with `ignore_eos` exactly.
+        greedy: answer with the likeliest token each time; else sample at temperature 1.
+        ignore_eos: go on after the end of the text, so that all answers are equally long.
+        max_prompt_chars: the rest of a longer question is cut off: those of `rag` and `summarization` have up to 7,000
+            characters, and a tokenizer with a vocabulary of 512 makes a token of every second one.
+
+    Raises:
+        PromptError: a category is not there.
+    """
+    questions = _questions()
+    if unknown := [name for name in chosen if name not in questions]:
+        raise PromptError(f"Spec-Bench has no category {unknown[0]!r}; it has {', '.join(questions)}")
+    pools = {name: questions[name] for name in chosen or questions}
+    names = list(pools)
+    how = {"max_tokens": max_tokens, "temperature": 0 if greedy else 1, "ignore_eos": ignore_eos}
+    found = []
+    for index in range(count):
+        name = names[index % len(names)]
+        pool = pools[name]
+        text = pool[index // len(names) % len(pool)][:max_prompt_chars]
+        body: dict[str, Any] = {"messages": [{"role": "user", "content": text}], **how}
+        found.append(Row(index, index + 1, f"{name}-{index}", CHAT_URL, body))
+    return found
+
+
+def from_file(path: Path) -> list[Row]:
+    """The rows of a file that could be submitted, as `producer submit` reads them.
+
+    Raises:
+        PromptError: the file cannot be read, has no rows, or has a line that is none.
+    """
+    found = []
+    try:
+        with path.open("rb") as stream:
+            for index, line in enumerate(numbered_lines(stream)):
+                row = parse_line(line, index)
+                if isinstance(row, Reject):
+                    raise PromptError(f"{path}, line {row.line}: {row.fault.message}")
+                found.append(row)
+    except OSError as error:
+        raise PromptError(f"cannot read {path}: {error.strerror or error}") from None
+    if not found:
+        raise PromptError(f"{path}: there are no rows in it")
+    return found
+
+
+@cache
+def _questions() -> dict[str, list[str]]:
+    """The first turn of each question, by category."""
+    questions: dict[str, list[str]] = {}
+    for line in _SPEC_BENCH.read_text(encoding="utf-8").splitlines():
+        question = json.loads(line)
+        questions.setdefault(question["category"], []).append(question["turns"][0])
+    return questions

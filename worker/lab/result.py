@@ -1,0 +1,142 @@
+"""What `worker bench` measures, as plain data: one `Turn` a scenario and turn, and medians over turns."""
+
+import statistics
+from dataclasses import dataclass, fields
+from typing import Literal
+
+Mode = Literal["ar", "sd", "psd", "run-batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One way to answer the rows.
+
+    Attributes:
+        name: in tables, e.g. `sd(m)`.
+        mode: the engine's mode; `run-batch` is vLLM's own program, without drafts.
+        in_flight: rows in the engine at once.
+        drafts: drafted tokens a step; 0 without speculation.
+        devices: how many it computes on.
+    """
+
+    name: str
+    mode: Mode
+    in_flight: int
+    drafts: int
+    devices: int
+
+    @property
+    def batch(self) -> int:
+        """Requests that are verified together, at most."""
+        return (self.in_flight + 1) // 2 if self.mode == "psd" else self.in_flight
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One scenario, run once over all rows. None where nothing was measured.
+
+    The steady part is all steps in which every row in flight decodes and none reads its prompt; the whole run is from
+    the first row given to the last one answered.
+
+    Attributes:
+        seconds: of the whole run.
+        tokens: of all answers.
+        tokens_per_s: of the whole run.
+        steady_tokens_per_s: in the steady part.
+        ms_per_token: mean over rows: from the first token to the last, over all tokens but the first (vLLM's own
+            `vllm:request_time_per_output_token_seconds`).
+        verify_ms: V, median, steady.
+        draft_ms: t, median, steady.
+        step_ms: median, steady.
+        hidden_share: draft time inside verify time, of the most that could be, steady.
+        step_over_longer: step / max(t, V).
+        verifier_idle: share of the steady part in which the target's devices verify nothing.
+        drafter_idle: the same of the drafter's device; where one set of devices does both, None.
+        verifier_idle_whole: as `verifier_idle`, of the whole run.
+        drafter_idle_whole: as `drafter_idle`, of the whole run.
+        acceptance: accepted over verified drafts.
+        acceptance_at: the same for each position (verified drafts whose predecessors were all accepted count).
+        imbalance: mean of |a - b| / (a + b) for the requests a, b of calls that follow each other, whole run.
+        steady_steps: how many steps the steady part has.
+        same_texts: share of the rows whose text is that of `ar`.
+    """
+
+    seconds: float
+    tokens: int
+    tokens_per_s: float
+    steady_tokens_per_s: float | None = None
+    ms_per_token: float | None = None
+    verify_ms: float | None = None
+    draft_ms: float | None = None
+    step_ms: float | None = None
+    hidden_share: float | None = None
+    step_over_longer: float | None = None
+    verifier_idle: float | None = None
+    drafter_idle: float | None = None
+    verifier_idle_whole: float | None = None
+    drafter_idle_whole: float | None = None
+    acceptance: float | None = None
+    acceptance_at: tuple[float, ...] = ()
+    imbalance: float | None = None
+    steady_steps: int = 0
+    same_texts: float | None = None
+
+
+#: The measures of a turn that have a median.
+MEASURES = tuple(field.name for field in fields(Turn) if field.name != "acceptance_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A measure over turns."""
+
+    median: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A scenario's turns."""
+
+    scenario: Scenario
+    turns: tuple[Turn, ...]
+
+    def spread(self, measure: str) -> Spread | None:
+        """The median and the extremes of a measure over the turns that have it; None where none has."""
+        values = [value for turn in self.turns if (value := getattr(turn, measure)) is not None]
+        return Spread(statistics.median(values), min(values), max(values)) if values else None
+
+    def median(self, measure: str) -> float | None:
+        """The median alone."""
+        spread = self.spread(measure)
+        return None if spread is None else spread.median
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """All that one run of `worker bench` found.
+
+    Attributes:
+        pair: what was measured, in words: models, or the profile's name.
+        virtual: whether devices were imagined (`worker.lab.virtual`); nothing about such a result may look real.
+        rows: how many.
+        max_tokens: of each answer.
+        quiet: whether nothing else disturbed; without it there is no result, only numbers.
+        disturbance: what did, in words; empty when quiet.
+        results: one for each scenario.
+        machine: where, in words.
+    """
+
+    pair: str
+    virtual: bool
+    rows: int
+    max_tokens: int
+    quiet: bool
+    disturbance: str
+    results: tuple[Result, ...]
+    machine: str
+
+    def find(self, name: str) -> Result | None:
+        """The result of the scenario of that name."""
+        return next((result for result in self.results if result.scenario.name == name), None)
