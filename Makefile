@@ -35,8 +35,8 @@ format: install ## rewrite the code as ruff likes it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: install ## rows through Redis against vLLM's own run-batch, in one run
-	$(BIN)/python ops/bench_queue.py
+bench: install ## plain decoding, speculation and two batches side by side, with the embedded pair
+	$(BIN)/worker bench --scenarios "ar,sd(m),sd(2m),sd(all),psd(2m)"
 
 lock: ## resolve the newest versions that pyproject.toml allows into requirements.lock (then run the tests)
 	ops/lock.sh > requirements.lock.new && mv requirements.lock.new requirements.lock

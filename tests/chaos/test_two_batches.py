@@ -92,22 +92,24 @@ class Stand(NamedTuple):
     worker: Worker
     footprint: Footprint
     undisturbed: list[str]
+    trace: Path
 
 
 @pytest.fixture(scope="module")
 def stand(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """A worker that has already lost its drafter while starting, and what it answers when left in peace."""
+    """A worker, what it answers when left in peace, and what `worker trace` saw meanwhile."""
     with shell_in(tmp_path_factory.mktemp("stand")) as shell, footprint(shell) as left:
         worker = shell.worker(
             *flags(pair),
             *("--verifier-cpus", str(VERIFIER_CORE), "--drafter-cpus", str(DRAFTER_CORE)),
             *("--drafter-kv-cache-gib", SMALL_CACHE),
         )
-        os.kill(await_born(worker)[DRAFTER], signal.SIGKILL)
-        worker.await_log("the engine died while starting: minedraft::drafter was killed by signal 9", 15)
         worker.ready(240)
         job = shell.submit(text=job_rows("calm"))["job_id"]
-        yield Stand(shell, worker, left, finished_texts(shell, job, "calm"))
+        traced = shell.run("worker", "trace", "--seconds", "3", "--json", "trace.json", "--png", "trace.png")
+        assert traced.returncode == 0, traced.stderr
+        assert traced.stdout.split() == ["trace.json", "trace.png"]
+        yield Stand(shell, worker, left, finished_texts(shell, job, "calm"), shell.folder / "trace.json")
 
 
 def test_processes_have_names_and_compute_where_they_were_told(stand: Stand) -> None:
@@ -115,6 +117,14 @@ def test_processes_have_names_and_compute_where_they_were_told(stand: Stand) -> 
     assert set(found) == {ENGINE, DRAFTER, verifier(0)}
     assert busiest_thread_cores(found[DRAFTER]) == {DRAFTER_CORE}
     assert busiest_thread_cores(found[verifier(0)]) == {VERIFIER_CORE}
+
+
+def test_a_running_engine_can_be_watched(stand: Stand) -> None:
+    drawn = json.loads(stand.trace.read_text())
+    assert not drawn["otherData"]["virtual"]
+    names = {event["name"].split(" #")[0] for event in drawn["traceEvents"]}
+    assert {"verify A", "verify B", "draft A", "draft B", "schedule", "update"} <= names
+    assert stand.trace.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
 def busiest_thread_cores(pid: int) -> set[int]:

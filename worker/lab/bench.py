@@ -1,7 +1,7 @@
 """`worker bench`: the ways to answer rows, side by side, in one run.
 
 Every scenario has an engine of its own. All are started first and stay up, then they take turns, in another order each
-time: whatever drifts on the machine hits all of them. An engine that is idle uses nothing.
+time: whatever drifts on the machine hits all of them. An idle engine's processes sleep.
 """
 
 import json
@@ -9,7 +9,6 @@ import os
 import platform as machine_info
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +32,10 @@ _CONTEXT = 2048
 Say = Callable[[str], None]
 
 
+class BenchError(Exception):
+    """What was asked for cannot be measured; the message is one line for the user."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What to measure.
@@ -42,9 +45,8 @@ class Wanted:
         target: folder or name of the target model.
         draft: folder or name of the draft model.
         m: rows that are verified together.
-        drafts: drafted tokens a step, of `sd` and of `psd`.
+        drafts: drafted tokens a step, by the name of the scenario; none where it is not there.
         rows: what is answered.
-        max_tokens: of each answer.
         turns: of each scenario.
         scenarios: their names (`SCENARIOS`).
         profile: of imagined devices; None: this machine's.
@@ -57,9 +59,8 @@ class Wanted:
     target: str
     draft: str
     m: int
-    drafts: Mapping[Mode, int]
+    drafts: Mapping[str, int]
     rows: Sequence[Row]
-    max_tokens: int
     turns: int
     scenarios: Sequence[str]
     profile: Profile | None = None
@@ -91,10 +92,11 @@ SCENARIOS = {
     "sd(all)": Way("sd", everything=True),
     "ar(all)": Way("ar", everything=True),
     "psd(2m)": Way("psd", everything=True),
+    "ar(redis)": Way("ar", program="queue"),
     "psd(redis)": Way("psd", everything=True, program="queue"),
 }
 #: The others say nothing about speculation.
-DEFAULT_SCENARIOS = tuple(name for name in SCENARIOS if name not in ("ar(all)", "psd(redis)"))
+DEFAULT_SCENARIOS = ("run-batch", "ar", "sd(m)", "sd(2m)", "sd(all)", "psd(2m)")
 
 
 def scenario(wanted: Wanted, name: str) -> Scenario:
@@ -104,7 +106,7 @@ def scenario(wanted: Wanted, name: str) -> Scenario:
         name=name,
         mode=way.mode,
         in_flight=2 * wanted.m if way.both else wanted.m,
-        drafts=wanted.drafts.get(way.mode, 0),
+        drafts=wanted.drafts.get(name, 0),
         devices=wanted.devices + way.everything,
     )
 
@@ -119,10 +121,10 @@ def setups(wanted: Wanted, rows: Path) -> Iterator[Setup]:
     for name in wanted.scenarios:
         way = scenario(wanted, name)
         profile = wanted.profile
-        if profile and way.mode != "psd" and way.devices > profile.devices:
-            if profile.target_on_all is None:
+        if profile and way.mode != "psd":
+            if way.devices > profile.devices and profile.target_on_all is None:
                 continue
-            profile = replace(profile, target=profile.target_on_all)
+            profile = profile.solo(profile.target_on_all if way.devices > profile.devices else None)
         yield Setup(
             scenario=way,
             told=Told(
@@ -166,27 +168,33 @@ def measure(wanted: Wanted, folder: Path, say: Say) -> Bench:
         say: is told what goes on, a line each.
 
     Raises:
+        BenchError: none of it can be measured.
         SideError: a side failed.
     """
     rows = folder / "rows.jsonl"
     rows.write_text("".join(f"{json.dumps(_line(row))}\n" for row in wanted.rows), encoding="utf-8")
     asked = list(setups(wanted, rows))
-    with ExitStack() as stack:
-        say(f"starting {len(asked)} engines")
-        sides = [stack.enter_context(Side(setup, folder / f"{setup.scenario.name}.log")) for setup in asked]
+    for name in set(wanted.scenarios) - {setup.scenario.name for setup in asked}:
+        say(f"{name} is left out: these devices cannot do it")
+    if not asked:
+        raise BenchError("nothing is left to measure")
+    say(f"starting {len(asked)} engines")
+    sides = [Side(setup, folder / f"{setup.scenario.name}.log") for setup in asked]
+    try:
         for side in sides:
             side.ready()
         disturbance = check()
-        with Watch() as watch:
-            turns = _take_turns(sides, wanted.turns, folder, say)
-        disturbance = disturbance or watch.use.disturbance
-        with ThreadPoolExecutor() as pool:  # each takes seconds to end
+        turns, disturbed = _take_turns(sides, wanted.turns, folder, say)
+        disturbance = disturbance or disturbed
+    finally:
+        with ThreadPoolExecutor(len(sides)) as pool:  # each takes seconds to end
             list(pool.map(Side.end, sides))
+    first = turns[asked[0].scenario.name][0]
     return Bench(
         pair=f"{wanted.pair}, m = {wanted.m}",
         virtual=wanted.profile is not None,
         rows=len(wanted.rows),
-        max_tokens=wanted.max_tokens,
+        max_tokens=round(first.tokens / len(wanted.rows)),
         quiet=not disturbance,
         disturbance=disturbance,
         results=tuple(Result(side.setup.scenario, tuple(turns[side.setup.scenario.name])) for side in sides),
@@ -194,21 +202,26 @@ def measure(wanted: Wanted, folder: Path, say: Say) -> Bench:
     )
 
 
-def _take_turns(sides: Sequence[Side], count: int, folder: Path, say: Say) -> dict[str, list[Turn]]:
+def _take_turns(sides: Sequence[Side], count: int, folder: Path, say: Say) -> tuple[dict[str, list[Turn]], str]:
+    """The turns of each scenario, and what disturbed one of them first, in words."""
+    disturbance = ""
     turns: dict[str, list[Turn]] = {side.setup.scenario.name: [] for side in sides}
     for number in range(count):
         texts: dict[str, list[str]] = {}
         for side in [*sides[number % len(sides) :], *sides[: number % len(sides)]]:
             name = side.setup.scenario.name
-            turn, texts[name] = side.turn(folder / f"{name}.npz")
+            with Watch() as watch:
+                turn, texts[name] = side.turn(folder / f"{name}.npz")
+            if watch.use.disturbance and not disturbance:
+                disturbance = f"in turn {number + 1} of {name}, {watch.use.disturbance}"
             turns[name].append(turn)
             say(f"turn {number + 1}, {name}: {turn.tokens_per_s:,.1f} tokens/s")
         if "ar" in texts:
             for name, own in texts.items():
                 same = sum(one == other for one, other in zip(own, texts["ar"], strict=True)) / len(own)
                 turns[name][-1] = replace(turns[name][-1], same_texts=same)
-    return turns
+    return turns, disturbance
 
 
 def _line(row: Row) -> dict[str, object]:
-    return {"custom_id": row.custom_id, "method": "POST", "url": row.url, "body": {"model": "target", **row.body}}
+    return {"custom_id": row.custom_id, "method": "POST", "url": row.url, "body": {**row.body, "model": "target"}}

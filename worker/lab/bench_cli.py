@@ -13,7 +13,7 @@ from rich.console import Console
 from producer.record.models import Row
 from worker.engine.placement import parse_devices
 from worker.lab import figure, pairs, paper, prompts, report
-from worker.lab.bench import DEFAULT_SCENARIOS, SCENARIOS, Wanted, measure
+from worker.lab.bench import DEFAULT_SCENARIOS, SCENARIOS, BenchError, Wanted, measure
 from worker.lab.pairs import PairError
 from worker.lab.pictures import PictureError, require_matplotlib
 from worker.lab.plan import fleet_of, plan
@@ -21,7 +21,7 @@ from worker.lab.predict import Workload
 from worker.lab.profile import Profile
 from worker.lab.profiles import ProfileError, names, profile
 from worker.lab.prompts import PromptError
-from worker.lab.result import Bench, Mode
+from worker.lab.result import Bench
 from worker.lab.sides import SideError
 from worker.models.errors import ModelError
 
@@ -35,13 +35,12 @@ Answers the same rows in every way there is, in turns, with every engine kept al
   psd(2m)     two overlapped batches, 2m rows in flight: m are verified while others are drafted for
   ar(all)     plain decoding on all devices           (only when asked for)
   psd(redis)  psd(2m), and rows come through Redis    (only when asked for)
+  ar(redis)   the same of ar                          (only when asked for)
 """
 #: A tiny vocabulary makes two or three tokens of a word, and a context holds 2,048.
-_MOST_PROMPT_CHARS = 600
-
-
-class BenchError(Exception):
-    """What was asked for cannot be measured; the message is one line for the user."""
+_PROMPT_CHARS = 600
+#: Tokens of a prompt that the plan's best number of drafts is for.
+_PLANNED_PROMPT = 100
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,6 +65,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--categories", default="", help=f"of Spec-Bench (default: all): {', '.join(prompts.categories())}"
     )
+    made.add_argument(
+        "--prompt-chars", type=_count, default=_PROMPT_CHARS, help="cut Spec-Bench's questions (default: 600)"
+    )
     made.add_argument("--prompts", type=Path, help="a file of rows of your own in place of Spec-Bench")
     made.add_argument(
         "--verifier-cpus", type=_cpus, help="cores that are the target's device (default: the first half)"
@@ -87,6 +89,9 @@ def run(argv: Sequence[str]) -> int:
     try:
         if asked.png:
             require_matplotlib()
+        for path in filter(None, (asked.json, asked.png)):
+            if not path.parent.is_dir():
+                raise BenchError(f"there is no folder {path.parent}")
         for m in asked.m:
             with ExitStack() as stack:
                 folder = asked.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
@@ -97,10 +102,11 @@ def run(argv: Sequence[str]) -> int:
             benches.append(bench)
         if asked.virtual and paper.published(asked.virtual) and {"sd(m)", "psd(2m)"} <= set(asked.scenarios):
             _console().print(paper.table(asked.virtual, benches))
-    except (BenchError, PairError, PictureError, ProfileError, PromptError, ModelError, SideError) as error:
-        return _fail(error)
-    except OSError as error:
-        return _fail(error)
+    except SideError as error:
+        hint = "all engines are in memory at once, --scenarios takes fewer; --keep FOLDER keeps all that they say"
+        return _fail(f"{error} ({hint})")
+    except (BenchError, PairError, PictureError, ProfileError, PromptError, ModelError, OSError) as error:
+        return _fail(str(error))
     except KeyboardInterrupt:
         return 130
     return 0 if all(bench.quiet for bench in benches) else 1
@@ -119,7 +125,6 @@ def _wanted(asked: argparse.Namespace, m: int) -> Wanted:
         m=m,
         drafts=_drafts(asked, imagined, m),
         rows=rows,
-        max_tokens=asked.tokens,
         turns=asked.turns,
         scenarios=asked.scenarios,
         profile=imagined,
@@ -129,16 +134,19 @@ def _wanted(asked: argparse.Namespace, m: int) -> Wanted:
     )
 
 
-def _drafts(asked: argparse.Namespace, imagined: Profile | None, m: int) -> dict[Mode, int]:
-    """For each mode; with a published profile, what the plan says is its best, as the paper takes the best."""
+def _drafts(asked: argparse.Namespace, imagined: Profile | None, m: int) -> dict[str, int]:
+    """Of each scenario; with a published profile what the plan says is its best, as the paper takes the best."""
+    speculating = [name for name, way in SCENARIOS.items() if way.mode in ("sd", "psd")]
     if asked.k or imagined is None or asked.virtual.startswith("flat:"):
-        return {"sd": asked.k or 1, "psd": asked.k or 1}
-    best = plan(fleet_of(imagined), in_flight=2 * m, workload=Workload(100, asked.tokens)).best
+        return dict.fromkeys(speculating, asked.k or 1)
+    best = plan(fleet_of(imagined), in_flight=2 * m, workload=Workload(_PLANNED_PROMPT, asked.tokens)).best
     drafts = {prediction.scenario.name: prediction.scenario.drafts for prediction in best}
-    return {"sd": drafts["sd(m)"], "psd": drafts["psd(2m)"]}
+    return {name: drafts.get(name, drafts["psd(2m)"]) for name in speculating}
 
 
 def _models(asked: argparse.Namespace) -> tuple[str, str]:
+    if asked.virtual and (asked.model or asked.draft_model):
+        raise BenchError("--virtual needs no --model: imagined devices have a tiny one")
     if asked.virtual:
         tiny = str(pairs.tiny(say=_say))
         return tiny, tiny
@@ -167,7 +175,7 @@ def _rows(asked: argparse.Namespace, m: int) -> list[Row]:
     if asked.prompts:
         return prompts.from_file(asked.prompts)[: asked.rows]
     chosen = [name.strip() for name in asked.categories.split(",") if name.strip()]
-    return prompts.rows(chosen, asked.rows or 8 * m, asked.tokens, max_prompt_chars=_MOST_PROMPT_CHARS)
+    return prompts.rows(chosen, asked.rows or 8 * m, asked.tokens, max_prompt_chars=asked.prompt_chars)
 
 
 def _show(asked: argparse.Namespace, bench: Bench, m: int) -> None:
@@ -191,8 +199,8 @@ def _say(line: str) -> None:
     sys.stderr.write(f"bench: {line}\n")
 
 
-def _fail(error: Exception) -> int:
-    sys.stderr.write(f"worker bench: {' '.join(str(error).split())}\n")
+def _fail(message: str) -> int:
+    sys.stderr.write(f"worker bench: {' '.join(message.split())}\n")
     return 2
 
 

@@ -128,6 +128,7 @@ def load(path: Path) -> tuple[dict[str, Records], dict[str, Any]]:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(str(arrays.pop(_META)))
+        _ = meta["title"], meta["virtual"]
     except (ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError):
         raise TraceError(f"{path} is no file of stage records") from None
     if any(records.dtype != RECORD for records in arrays.values()):

@@ -6,7 +6,7 @@ Only `ar` and `sd` are read: a prediction of `psd` from these is a prediction.
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +44,11 @@ class Curve:
             at[x].append(y)
         return cls(tuple(sorted(at)), tuple(statistics.fmean(at[x]) for x in sorted(at)))
 
+    def scaled_to(self, x: float, y: float) -> "Curve":
+        """The curve of the same shape that has the value y at x."""
+        factor = y / self(x)
+        return Curve(self.x, tuple(factor * value for value in self.y))
+
     def __call__(self, x: float) -> float:
         """The value at x, at least 0."""
         inside = float(np.interp(x, self.x, self.y))
@@ -64,14 +69,14 @@ class Measured:
 
     Attributes:
         verify: V by the tokens in a pass.
-        draft: t of one draft by the requests in a batch; None: nothing was drafted.
+        draft: t of one draft by the requests in a batch.
         acceptance: `accepted_at` of each position.
         host: the rest of a step by its requests, of `ar` and of `sd`.
         psd_gap_ms: the rest of a step of `psd`.
     """
 
     verify: Curve
-    draft: Curve | None
+    draft: Curve
     acceptance: tuple[float, ...]
     host: dict[Mode, Curve]
     psd_gap_ms: float = PSD_GAP_MS
@@ -87,11 +92,13 @@ class Measured:
         if not results:
             raise MeasuredError(f"the bench has no steady part of ar or sd on {devices} devices")
         drafted = [result for result in results if result.scenario.drafts and result.median("draft_ms") is not None]
+        if not drafted:
+            raise MeasuredError(f"the bench has no sd on {devices} devices, and so nothing about the drafter")
         verify = ((_requests(one) * (one.scenario.drafts + 1), _of(one, "verify_ms")) for one in results)
         draft = [(_requests(one), _of(one, "draft_ms") / one.scenario.drafts) for one in drafted]
         return cls(
             verify=Curve.through(verify),
-            draft=Curve.through(draft) if draft else None,
+            draft=Curve.through(draft),
             acceptance=_acceptance(drafted),
             host=_host(results),
             psd_gap_ms=psd_gap_ms,
@@ -102,16 +109,16 @@ class Measured:
         return self.verify(requests * (drafts + 1) + prefill)
 
     def draft_ms(self, requests: int, drafts: int, *, context: int = 0, prefill: int = 0) -> float:
-        """t; as if drafts were free where none were measured, which only `ar` asks for."""
-        if not drafts or self.draft is None:
+        """t; a prompt as said above."""
+        if not drafts:
             return 0.0
         one = self.draft(requests)
         plain = self.verify(requests)
         return drafts * one + (self.verify(requests + prefill) - plain) * (one / plain if plain else 0.0)
 
     def accepted_at(self, position: int) -> float:
-        """As measured; beyond the last position as there; 0 where nothing was drafted."""
-        return self.acceptance[min(position, len(self.acceptance) - 1)] if self.acceptance else 0.0
+        """As measured; beyond the last position as there."""
+        return self.acceptance[min(position, len(self.acceptance) - 1)]
 
     def host_ms(self, mode: Mode, requests: int) -> float:
         """As measured for the mode, or for the other one where only that was."""
@@ -127,12 +134,13 @@ def measured_fleet(bench: Bench, devices: int, *, psd_gap_ms: float = PSD_GAP_MS
     Raises:
         MeasuredError: no `ar` or `sd` row of N devices has a steady part.
     """
-    elsewhere = _steady(bench, devices + 1)
-    return Fleet(
-        devices=devices,
-        on_n=Measured.of(bench, devices, psd_gap_ms=psd_gap_ms),
-        on_all=Measured.of(bench, devices + 1, psd_gap_ms=psd_gap_ms) if elsewhere else None,
-    )
+    on_n = Measured.of(bench, devices, psd_gap_ms=psd_gap_ms)
+    elsewhere = [result for result in _steady(bench, devices + 1) if result.scenario.drafts]
+    on_all = Measured.of(bench, devices + 1, psd_gap_ms=psd_gap_ms) if elsewhere else None
+    if on_all is not None and len(on_all.verify.x) == 1:
+        # One size says how much faster these devices are, and not what another size takes on them.
+        on_all = replace(on_all, verify=on_n.verify.scaled_to(on_all.verify.x[0], on_all.verify.y[0]))
+    return Fleet(devices=devices, on_n=on_n, on_all=on_all)
 
 
 def _steady(bench: Bench, devices: int) -> list[Result]:

@@ -12,6 +12,8 @@ _SCHEDULER = "worker.lab.solo.ClockedScheduler"
 _VIRTUAL_SOLO = "worker.lab.virtual.VirtualSoloWorker"
 _VIRTUAL = Ranks(verifier="worker.lab.virtual.VirtualVerifierWorker", drafter="worker.lab.virtual.VirtualDrafterWorker")
 
+#: A file of this name in an engine's folder says that its devices are imagined.
+MARK = "virtual-devices"
 #: Holds the profile of imagined devices, as JSON, for the engine's processes.
 PROFILE = "MINEDRAFT_VIRTUAL_DEVICES"
 

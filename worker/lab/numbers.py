@@ -100,7 +100,8 @@ def steady_of_two(verifier: Records, drafter: Records, in_flight: int) -> Calls:
     """The steady calls of an engine with two batches: as `measures.steady`, and both together have all rows.
 
     Both together, not each the half: where the scheduler lets the batches grow apart, that is part of what it does.
-    A row is verified once in two calls that follow each other, so those two have every row exactly once.
+    A row is verified once in two calls that follow each other, so those two have every row exactly once. As with one
+    batch, the same rows must be verified next time, too: a call in which a row ends gives more tokens than others.
 
     Args:
         verifier: the records of a verifier.
@@ -110,7 +111,10 @@ def steady_of_two(verifier: Records, drafter: Records, in_flight: int) -> Calls:
     calls = measures.steady(verifier, drafter)
     at = np.searchsorted(verifier["call"], calls)
     requests = verifier["requests"]
-    chosen: Calls = calls[requests[at] + requests[at + 1] >= in_flight]
+    calls = calls[requests[at] + requests[at + 1] >= in_flight]
+    reading = verifier["call"][verifier["prefill"] == 0]
+    again = dict(zip(reading.tolist(), requests[np.isin(verifier["call"], reading)].tolist(), strict=True))
+    chosen: Calls = calls[[again.get(call + 2) == again[call] for call in calls.tolist()]]
     return chosen
 
 

@@ -53,7 +53,8 @@ def table(profile: str, benches: Sequence[Bench]) -> Table:
         title_justify="left",
         caption_justify="left",
     )
-    for column in ("", "k of sd", "k of psd", "tokens/s", "time", "against the best of ar, sd(m), sd(2m), sd(all)"):
+    rivals = [name for name in ("ar", "sd(m)", "sd(2m)", "sd(all)") if all(bench.find(name) for bench in benches)]
+    for column in ("", "k of sd", "k of psd", "tokens/s", "time", f"tokens/s against the best of {', '.join(rivals)}"):
         made.add_column(column, justify="left" if not column else "right")
     gains = []
     for bench in benches:
@@ -63,14 +64,13 @@ def table(profile: str, benches: Sequence[Bench]) -> Table:
         gain = ratio(psd, sd, "tokens_per_s")
         assert gain is not None, "every turn has tokens/s"
         gains.append(gain.median)
-        rivals = [bench.find(name) for name in ("ar", "sd(m)", "sd(2m)", "sd(all)")]
-        best = max(rival.median("tokens_per_s") or 0 for rival in rivals if rival is not None)
+        rates = [found.median("tokens_per_s") or 0.0 for name in rivals if (found := bench.find(name))]
         made.add_row(
             f"m = {sd.scenario.in_flight}",
             str(sd.scenario.drafts),
             str(psd.scenario.drafts),
             *_shares(gain.median),
-            f"{(psd.median('tokens_per_s') or 0) / best - 1:+.1%}",
+            f"{(psd.median('tokens_per_s') or 0) / max(rates) - 1:+.1%}",
         )
     made.add_section()
     made.add_row("best of ours", "", "", *_shares(max(gains)), "")

@@ -61,24 +61,27 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A pair's timings by where the target is; the drafter is the same everywhere.
+    """A pair's timings by where the target is, and whether the drafter has a device of its own.
 
     Attributes:
         devices: N, the target's; `psd` has one more for the drafter.
         on_n: the target on these.
         on_all: on N + 1; None: it cannot be divided so.
         on_one: on one; None: it does not fit there.
+        two: the target on N and the drafter on its own, for `psd`; None: as `on_n`.
     """
 
     devices: int
     on_n: Timings
     on_all: Timings | None = None
     on_one: Timings | None = None
+    two: Timings | None = None
 
-    def at(self, devices: int) -> Timings | None:
-        """With the target on so many devices; None where that is not known."""
-        places = {1: self.on_one, self.devices + 1: self.on_all, self.devices: self.on_n}
-        return places.get(devices)
+    def at(self, scenario: Scenario) -> Timings | None:
+        """Of a scenario's devices; None where that is not known."""
+        if scenario.mode == "psd":
+            return (self.two or self.on_n) if scenario.devices == self.devices + 1 else None
+        return {1: self.on_one, self.devices + 1: self.on_all, self.devices: self.on_n}.get(scenario.devices)
 
     def with_drafter(self, share: float) -> "Fleet":
         """The same with a drafter that takes this share of the time."""
@@ -87,6 +90,7 @@ class Fleet:
             on_n=WithDrafter(self.on_n, share),
             on_all=self.on_all and WithDrafter(self.on_all, share),
             on_one=self.on_one and WithDrafter(self.on_one, share),
+            two=self.two and WithDrafter(self.two, share),
         )
 
 
@@ -97,12 +101,17 @@ def fleet_of(profile: Profile, host: Mapping[Mode, float] | None = None) -> Flee
         profile: which.
         host: for each mode, what a step takes beside V and t and nothing hides, in ms.
     """
-    on_n = ProfileTimings(profile, host or {})
+    two = ProfileTimings(profile, host or {})
+    on_n = two.solo(profile.target)
+    assert on_n is not None
     return Fleet(
         devices=profile.devices,
         on_n=on_n,
-        on_all=on_n.with_target(profile.target_on_all),
-        on_one=on_n.with_target(profile.target_on_one) if profile.devices > 1 else None,
+        on_all=two.solo(profile.target_on_all),
+        on_one=replace(two, profile=replace(profile, target=profile.target_on_one))
+        if profile.devices > 1 and profile.target_on_one
+        else None,
+        two=two,
     )
 
 
@@ -133,8 +142,7 @@ def predict_bench(bench: Bench, fleet: Fleet, workload: Workload) -> tuple[Predi
         workload: its rows.
     """
     scenarios = [result.scenario for result in bench.results if result.scenario.mode != "run-batch"]
-    # In `psd`, one device is the drafter's.
-    timings = [fleet.at(scenario.devices - (scenario.mode == "psd")) for scenario in scenarios]
+    timings = [fleet.at(scenario) for scenario in scenarios]
     return tuple(predict(at, scenario, workload) for at, scenario in zip(timings, scenarios, strict=True) if at)
 
 
@@ -144,7 +152,7 @@ def _predictions(fleet: Fleet, in_flight: int, workload: Workload, drafts: Seque
         ("ar", "ar", in_flight, n, fleet.on_n),
         ("sd(m)", "sd", m, n, fleet.on_n),
         ("sd(2m)", "sd", in_flight, n, fleet.on_n),
-        ("psd(2m)", "psd", in_flight, n + 1, fleet.on_n),
+        ("psd(2m)", "psd", in_flight, n + 1, fleet.two or fleet.on_n),
         ("ar(all)", "ar", in_flight, n + 1, fleet.on_all),
         ("sd(all)", "sd", in_flight, n + 1, fleet.on_all),
         ("ar(one)", "ar", in_flight, 1, fleet.on_one),

@@ -1,6 +1,7 @@
 """The command `worker plan`."""
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,15 +12,14 @@ from worker.lab import plan_report, report
 from worker.lab.measured import MeasuredError, measured_fleet
 from worker.lab.plan import Fleet, fleet_of, plan, predict_bench
 from worker.lab.predict import Workload
+from worker.lab.profile import Profile
 from worker.lab.profiles import ProfileError, names, profile
-from worker.lab.result import Bench
+from worker.lab.result import Bench, Mode
 
 _FOR = """\
 Predicts what plain decoding, speculative decoding and two batches give, from published devices or from what
 `worker bench --json FILE` has measured, and says when two batches do not pay.
 """
-#: What a step takes beside V and t, measured with imagined devices on two cores (ms); on a GPU's host it is less.
-_HOST_MS = 0.0
 
 
 class PlanError(Exception):
@@ -31,19 +31,24 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="worker plan", description=_FOR, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    source = made.add_mutually_exclusive_group(required=True)
-    source.add_argument("--virtual", metavar="PROFILE", help=f"imagined devices: {', '.join(names())}")
-    source.add_argument("--bench", type=Path, metavar="FILE", help="what `worker bench --json` has left")
+    made.add_argument("--virtual", metavar="PROFILE", help=f"imagined devices: {', '.join(names())}")
+    made.add_argument("--bench", type=Path, metavar="FILE", help="what `worker bench --json` has left")
     made.add_argument("--in-flight", type=_count, help="rows at once, 2m (default: the bench's, or 64)")
-    made.add_argument("-k", type=_range, default=range(1, 6), help="drafts to try, as 1-5 (default) or 3")
+    made.add_argument("-k", type=_range, help="drafts to try, as 3 or 1-5 (default; of a flat profile, 1)")
     made.add_argument("--devices", type=_count, help="how many you have: what they could do as copies of something")
-    made.add_argument("--prompt-tokens", type=int, default=200, help="of a row, in the mean (default: 200)")
+    made.add_argument("--prompt-tokens", type=_tokens, default=200, help="of a row, in the mean (default: 200)")
     made.add_argument("--output-tokens", type=_count, help="of an answer (default: the bench's, or 256)")
     made.add_argument(
-        "--host-ms", type=float, default=_HOST_MS, help="with --virtual: of a step that nothing hides (default: 0)"
+        "--host-ms",
+        type=_ms,
+        help="with --virtual: of a step that nothing hides (default: of --bench, its ar's; else 0)",
     )
     made.add_argument("--every", action="store_true", help="a row for each number of drafts, not for the best only")
-    made.add_argument("--check", action="store_true", help="with --bench: the plan beside what was measured")
+    made.add_argument(
+        "--check",
+        action="store_true",
+        help="what a bench measured beside what its ar and sd foresee, or with --virtual, the profile it ran on",
+    )
     return made
 
 
@@ -59,11 +64,12 @@ def run(argv: Sequence[str]) -> int:
         if asked.check:
             if bench is None:
                 raise PlanError("--check needs --bench")
-            comparison = plan_report.compare(bench, predict_bench(bench, fleet, workload))
+            fitted: tuple[Mode, ...] = () if asked.virtual else ("ar", "sd")
+            comparison = plan_report.compare(bench, predict_bench(bench, fleet, workload), fitted=fitted)
             console.print(plan_report.comparison_table(comparison))
             return 0
         in_flight = asked.in_flight or (max(one.scenario.in_flight for one in bench.results) if bench else 64)
-        found = plan(fleet, in_flight=in_flight, workload=workload, drafts=asked.k)
+        found = plan(fleet, in_flight=in_flight, workload=workload, drafts=_drafts(asked))
     except (PlanError, ProfileError, MeasuredError, OSError) as error:
         sys.stderr.write(f"worker plan: {' '.join(str(error).split())}\n")
         return 2
@@ -71,17 +77,38 @@ def run(argv: Sequence[str]) -> int:
     if asked.devices:
         console.print(plan_report.devices_table(found.on(asked.devices), asked.devices, virtual=virtual))
     for sentence in found.advice:
-        console.print(sentence, highlight=False)
+        console.print(plan_report.titled(sentence, virtual=virtual), highlight=False)
     return 0
 
 
 def _fleet(asked: argparse.Namespace, bench: Bench | None) -> tuple[Fleet, str, bool]:
-    if bench is not None:
-        devices = min(one.scenario.devices for one in bench.results)
-        return measured_fleet(bench, devices), bench.pair, bench.virtual
-    host = asked.host_ms
-    imagined = profile(asked.virtual, max(asked.k))
-    return fleet_of(imagined, {"ar": host, "sd": host, "psd": host}), asked.virtual, True
+    """The fleet, what it is called, and whether it is imagined; a profile's host time may be that of a bench."""
+    if asked.virtual:
+        imagined = profile(asked.virtual, max(_drafts(asked)))
+        host = asked.host_ms if asked.host_ms is not None else _host_ms(bench, imagined)
+        return fleet_of(imagined, {"ar": host, "sd": host, "psd": host}), asked.virtual, True
+    if bench is None:
+        raise PlanError("--virtual PROFILE or --bench FILE")
+    if asked.host_ms is not None:
+        raise PlanError("--host-ms goes with --virtual")
+    return measured_fleet(bench, min(one.scenario.devices for one in bench.results)), bench.pair, bench.virtual
+
+
+def _host_ms(bench: Bench | None, imagined: Profile) -> float:
+    """What plain decoding's step took beside the profile's V."""
+    ar = bench.find("ar") if bench else None
+    step_ms = ar.median("step_ms") if ar else None
+    if ar is None or step_ms is None:
+        return 0.0
+    return max(0.0, step_ms - imagined.verify_ms(ar.scenario.in_flight, 0))
+
+
+def _drafts(asked: argparse.Namespace) -> range:
+    flat = asked.virtual is not None and asked.virtual.startswith("flat:")
+    drafts: range = asked.k or (range(1, 2) if flat else range(1, 6))
+    if flat and len(drafts) > 1:
+        raise PlanError("the t of a flat profile is for a number of drafts: -k with one number")
+    return drafts
 
 
 def _read(path: Path) -> Bench:
@@ -89,6 +116,20 @@ def _read(path: Path) -> Bench:
         return report.from_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise PlanError(f"{path}: {error}") from None
+
+
+def _ms(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise ValueError(text)
+    return number
+
+
+def _tokens(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
 
 
 def _count(text: str) -> int:

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from worker.lab.plan import Copies, Plan
 from worker.lab.predict import Prediction
-from worker.lab.result import Bench, Scenario
+from worker.lab.result import Bench, Mode, Scenario
 
 _COLUMNS = ("scenario", "k", "in flight", "devices", "V ms", "t ms", "step ms", "tokens a cycle")
 _RATES = ("steady tokens/s", "tokens/s", "ms a token", "tokens/s a device")
@@ -63,11 +63,19 @@ def devices_table(ways: Sequence[Copies], devices: int, *, virtual: bool) -> Tab
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A scenario's throughput, predicted and measured, in the steady part."""
+    """A scenario's throughput, predicted and measured, in the steady part.
+
+    Attributes:
+        scenario: which.
+        predicted: tokens/s.
+        measured: tokens/s.
+        fitted: whether its own V and t went into the prediction, which then only shows that the parts add up.
+    """
 
     scenario: Scenario
     predicted: float
     measured: float
+    fitted: bool = False
 
     @property
     def deviation(self) -> float:
@@ -93,15 +101,26 @@ class Comparison:
 
     @property
     def worst(self) -> float | None:
-        """The deviation that is furthest from 0; None when nothing could be compared."""
-        return max((ratio.deviation for ratio in self.ratios), key=abs, default=None)
+        """The deviation that is furthest from 0, of those that are not fitted; None when there are none."""
+        return max((ratio.deviation for ratio in self.ratios if not ratio.fitted), key=abs, default=None)
 
 
-def compare(bench: Bench, predictions: Iterable[Prediction]) -> Comparison:
-    """Put predictions beside what was measured; the scenarios must be the bench's own (`predict_bench`)."""
+def compare(bench: Bench, predictions: Iterable[Prediction], *, fitted: Sequence[Mode] = ()) -> Comparison:
+    """Put predictions beside what was measured.
+
+    Args:
+        bench: what was measured.
+        predictions: of the bench's own scenarios (`predict_bench`).
+        fitted: the modes whose measurements went into them.
+    """
     by_scenario = {prediction.scenario: prediction for prediction in predictions}
     ratios = tuple(
-        Ratio(result.scenario, by_scenario[result.scenario].steady_tokens_per_s, measured)
+        Ratio(
+            result.scenario,
+            by_scenario[result.scenario].steady_tokens_per_s,
+            measured,
+            fitted=result.scenario.mode in fitted,
+        )
         for result in bench.results
         if result.scenario in by_scenario and (measured := result.median("steady_tokens_per_s"))
     )
@@ -116,7 +135,7 @@ def comparison_table(comparison: Comparison) -> Table:
             str(ratio.scenario.drafts),
             f"{ratio.predicted:,.0f}",
             f"{ratio.measured:,.0f}",
-            f"{ratio.deviation:+.1%}",
+            f"{ratio.deviation:+.1%}{' (fitted)' if ratio.fitted else ''}",
         )
         for ratio in comparison.ratios
     ]

@@ -7,7 +7,7 @@ pays a fixed time for launches and, between devices, for reductions.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class Profile:
         draft: a pass of the draft model on one device.
         target_on_all: a pass of the target if it had the drafter's device, too; None: it cannot be divided so.
         target_on_one: a pass of the target on one device; None: it does not fit there beside the draft model.
+        draft_on_target: a pass of the draft model on the target's devices, where these draft, too (`sd`); None: as on
+            one.
         acceptance: of the drafts at each position, the share accepted where all before were; the last holds for
             all later positions.
         sources: where the numbers come from, a line each.
@@ -56,8 +58,13 @@ class Profile:
     draft: PassCost
     target_on_all: PassCost | None = None
     target_on_one: PassCost | None = None
+    draft_on_target: PassCost | None = None
     acceptance: tuple[float, ...] = (0.7,)
     sources: tuple[str, ...] = ()
+
+    def solo(self, target: PassCost | None = None) -> "Profile":
+        """The pair on devices that both draft and verify: the target's, or others that it is on."""
+        return replace(self, target=target or self.target, draft=self.draft_on_target or self.draft)
 
     def verify_ms(self, requests: int, drafts: int, *, context: int = 0, prefill: int = 0) -> float:
         """V: the target's pass over `requests` requests with so many drafts each; without drafts, a plain step.
@@ -96,7 +103,7 @@ class Profile:
     def from_json(cls, text: str) -> "Profile":
         """What `to_json` wrote."""
         fields = json.loads(text)
-        names = ("target", "draft", "target_on_all", "target_on_one")
+        names = ("target", "draft", "target_on_all", "target_on_one", "draft_on_target")
         costs = {name: fields[name] and PassCost(**fields[name]) for name in names}
         lists = {name: tuple(fields[name]) for name in ("acceptance", "sources")}
         return cls(**{**fields, **costs, **lists})

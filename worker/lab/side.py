@@ -15,8 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from producer.server.errors import ServerError
+from worker.engine.protocol import EngineDead, EngineStartError, RowError
 from worker.lab import follow, side_engine, side_queue, side_run_batch
-from worker.lab.side_common import Answered, Told
+from worker.lab.side_common import Answered, RowFailed, Told
 
 #: Starts what answers all rows each time it is called.
 Program = Callable[[Told], AbstractAsyncContextManager[Callable[[], Awaitable[Answered]]]]
@@ -43,10 +45,15 @@ if __name__ == "__main__":
     # Whatever is printed on standard output by others must not get between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    asyncio.run(
-        main(
-            Told.from_json(sys.stdin.readline()),
-            sys.stdin,
-            lambda message: print(json.dumps(message), file=answers, flush=True),
-        )
-    )
+
+    def say(message: Any) -> None:
+        """Answer the bench."""
+        answers.write(f"{json.dumps(message)}\n")
+        answers.flush()
+
+    try:
+        asyncio.run(main(Told.from_json(sys.stdin.readline()), sys.stdin, say))
+    except (EngineStartError, EngineDead, RowError, RowFailed, ServerError) as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -75,6 +75,23 @@ class TokenTimes:
         return taken
 
 
+class RowFailed(Exception):  # noqa: N818 - a finding about the rows
+    """A row has no answer: nothing can be compared."""
+
+
+def body_of(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer in a line of results.
+
+    Raises:
+        RowFailed: it is an error.
+    """
+    response, error = line.get("response") or {}, line.get("error")
+    body: Mapping[str, Any] = response.get("body") or {}
+    if error or "choices" not in body:
+        raise RowFailed(f"row {line.get('custom_id')} failed: {error or body}")
+    return body
+
+
 def texts_of(bodies: Iterable[Mapping[str, Any]]) -> list[str]:
     """A digest of the text of each answer."""
     digests = []

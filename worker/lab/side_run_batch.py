@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -9,7 +10,7 @@ from contextlib import asynccontextmanager
 from worker.engine import platform
 from worker.engine.vllm_args import default_flags
 from worker.lab.result import Turn
-from worker.lab.side_common import Answered, TokenTimes, Told, texts_of
+from worker.lab.side_common import Answered, TokenTimes, Told, body_of, texts_of
 
 
 @asynccontextmanager
@@ -27,7 +28,14 @@ async def opened(told: Told) -> AsyncIterator[Callable[[], Awaitable[Answered]]]
     from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: PLC0415
 
     output, times = told.rows.with_suffix(".answers"), TokenTimes()
-    flags = [*default_flags(options, cpu=cpu), *options.engine_args.split(), "-i", str(told.rows), "-o", str(output)]
+    flags = [
+        *default_flags(options, cpu=cpu),
+        *shlex.split(options.engine_args),
+        "-i",
+        str(told.rows),
+        "-o",
+        str(output),
+    ]
     parsed = run_batch.make_arg_parser(FlexibleArgumentParser()).parse_args(flags)
 
     async with build_async_engine_client(parsed, usage_context=UsageContext.OPENAI_BATCH_RUNNER) as engine:
@@ -36,7 +44,7 @@ async def opened(told: Told) -> AsyncIterator[Callable[[], Awaitable[Answered]]]
             started = time.monotonic()
             await run_batch.run_batch(engine, parsed)
             seconds = time.monotonic() - started
-            bodies = [json.loads(line)["response"]["body"] for line in output.read_text(encoding="utf-8").splitlines()]
+            bodies = [body_of(json.loads(line)) for line in output.read_text(encoding="utf-8").splitlines()]
             tokens = sum(body["usage"]["completion_tokens"] for body in bodies)
             return Answered(Turn(seconds, tokens, tokens / seconds, ms_per_token=times.take()), texts_of(bodies))
 

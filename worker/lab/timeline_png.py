@@ -96,7 +96,7 @@ def caption(found: Facts) -> str:
     times = (("V", found.verify_ms), ("t", found.draft_ms), ("step", found.step_ms))
     words = [f"{name} = {ms:.3g} ms" for name, ms in times if ms is not None]
     if found.hidden_share is not None:
-        words.append(f"{found.hidden_share:.0%} of the draft time hidden")
+        words.append(f"hidden share {found.hidden_share:.0%}")
     return "  ·  ".join([*words, f"{found.requests} requests a batch"])
 
 

@@ -52,9 +52,9 @@ class ProfileTimings:
         """The same for any batch."""
         return self.host.get(mode, 0.0)
 
-    def with_target(self, cost: PassCost | None) -> "ProfileTimings | None":
-        """The same with the target on other devices; None where the profile has no such pass."""
-        return None if cost is None else replace(self, profile=replace(self.profile, target=cost))
+    def solo(self, target: PassCost | None) -> "ProfileTimings | None":
+        """On devices that both draft and verify; None where the profile has no such pass of the target."""
+        return None if target is None else replace(self, profile=self.profile.solo(target))
 
 
 @dataclass(frozen=True, slots=True)

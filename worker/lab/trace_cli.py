@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from worker.lab import follow, timeline_png, trace
+from worker.lab.modes import MARK
 from worker.lab.pictures import PictureError, require_matplotlib
 from worker.lab.timeline import TraceError
 
@@ -47,7 +48,8 @@ def run(argv: Sequence[str]) -> int:
             records, meta = follow.load(asked.load)
         else:
             folder = follow.choose(asked.engine)
-            records, meta = follow.follow(folder, asked.seconds), {"title": folder.name, "virtual": False}
+            records = follow.follow(folder, asked.seconds)
+            meta = {"title": "an engine at work", "virtual": (folder / MARK).exists()}
         title, virtual = asked.title or meta["title"], meta["virtual"]
         if asked.save:
             follow.save(asked.save, records, {"title": title, "virtual": virtual})

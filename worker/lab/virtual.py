@@ -14,6 +14,7 @@ Named in `modes.py`; the profile is in the environment.
 import os
 import time
 import zlib
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from vllm.v1.outputs import SamplerOutput
 
+from worker.engine import vllm_plugin
 from worker.engine.vllm_cpu_worker import CpuRunner
-from worker.lab.modes import PROFILE
+from worker.lab.modes import MARK, PROFILE
 from worker.lab.profile import Profile
 from worker.lab.solo import SoloRunner, SoloWorker
 from worker.minedraft.drafter import DrafterWorker
@@ -95,23 +97,26 @@ def accepted(drafts: NDArray[np.int64], target: NDArray[np.int64], counts: NDArr
 class _VirtualRunner(CpuRunner):
     """What both models' runners know: the profile, each request's seed, and which places a step is about."""
 
+    scheduled: Any = None
+
     def execute_model(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         """Begin a step."""
         self.scheduled = scheduler_output
         return super().execute_model(scheduler_output, *args, **kwargs)
 
-    @property
+    @cached_property
     def profile(self) -> Profile:
-        """Of the devices."""
-        if not hasattr(self, "_profile"):
-            self._profile = Profile.from_json(os.environ[PROFILE])
-            self._seeds: dict[str, int] = {}
-        return self._profile
+        """Of the devices; an engine that asks for it is marked."""
+        if folder := vllm_plugin.engine_folder():
+            (folder / MARK).touch()
+        return Profile.from_json(os.environ[PROFILE])
+
+    @cached_property
+    def _seeds(self) -> dict[str, int]:
+        return {}
 
     def seeds(self) -> Numbers:
         """[requests] of the batch, in this runner's order."""
-        profile = self.profile  # makes the table, too
-        del profile
         known, requests = self._seeds, self.input_batch.req_ids
         if len(known) > 4 * len(requests) + 1024:
             known.clear()
@@ -141,6 +146,8 @@ class VirtualTarget(_VirtualRunner):
     """A target model that waits."""
 
     def _model_forward(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if self.scheduled is None:  # a warm-up
+            return super()._model_forward(input_ids, *args, **kwargs)
         start = time.monotonic()
         drafts = self.scheduled.scheduled_spec_decode_tokens
         most = max(map(len, drafts.values()), default=0)

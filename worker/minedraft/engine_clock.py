@@ -10,8 +10,9 @@ from worker.minedraft.stages import ENGINE, Stage, StageClock, ring_path
 class EngineClock:
     """One record for each turn of the engine's loop, by the number of the call that it scheduled.
 
-    With two calls in flight a result comes in after the next call has been scheduled: the record of call n holds the
-    time to take in the result of call n - 1.
+    With two calls in flight a result comes in after the next call has been scheduled: the record of call n then holds
+    the time to take in the result of call n - 1. Where results come in and nothing is scheduled any more, there is
+    another record of the last call.
 
     Args:
         folder: the engine's; None: keep nothing.

@@ -63,4 +63,5 @@ def _another(runner: Any) -> InputBatch:
         is_pooling_model=one.is_pooling_model,
         cp_kv_cache_interleave_size=runner.cp_kv_cache_interleave_size,
         reasoning_config=runner.vllm_config.reasoning_config,
+        use_replayssm=one.use_replayssm,
     )

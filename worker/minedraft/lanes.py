@@ -133,11 +133,11 @@ class VerifierLane:
             step: the call's step.
             sampled: [requests, up to drafts + 1] ids in the order of messages, REJECTED after the last valid one.
         """
-        self._clock.start(Stage.SEND)
         if self._sends:
+            self._clock.start(Stage.SEND)
             self._link.send_sampled(sampled)
+            self._clock.stop(Stage.SEND)
         self._link.expect_drafts(len(sampled))
-        self._clock.stop(Stage.SEND)
         count_drafts(step, sampled, self._clock)
 
     def _receive(self, newest: int) -> None:

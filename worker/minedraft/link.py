@@ -34,7 +34,8 @@ class Link(Protocol):
     """One rank's end. Sends return at once; a receive returns or raises before its deadline.
 
     `expect_*` says early, and in order, what will be received: a link that cannot deliver to a rank that is not yet
-    receiving makes itself ready, so that the message is there when it is wanted. It never waits.
+    receiving makes itself ready, so that the message is there when it is wanted. It never waits. Whoever has expected
+    a message expects each one after it, too, or receives what is expected first.
     """
 
     def send_sampled(self, sampled: Tensor) -> None:

@@ -12,9 +12,10 @@ from typing import Any, ParamSpec, TypeVar
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from worker.minedraft import config, link, names
+from worker.minedraft.input_batches import InputBatches
 from worker.minedraft.lanes import DrafterLane, VerifierLane
 from worker.minedraft.platform import RankLink, RankWorker
-from worker.minedraft.runner_v1 import LaneRunner
+from worker.minedraft.runner_v1 import TwoBatchRunner
 from worker.minedraft.stages import StageClock, ring_path
 
 P = ParamSpec("P")
@@ -54,7 +55,7 @@ class LaneWorker(RankWorker):
     up and watched. Any earlier, and a rank that fails to start would leave the others waiting for it.
     """
 
-    model_runner: LaneRunner
+    model_runner: TwoBatchRunner
     name: str
     link_rank: int
     _link: link.Link | None = None
@@ -83,6 +84,7 @@ class LaneWorker(RankWorker):
         """Warm up, which drives the overridden methods with invented requests; from then on, exchange drafts."""
         result = super().compile_or_warm_up_model()
         assert self._link is not None
+        self.model_runner.batches = InputBatches(self.model_runner)
         self.model_runner.lane = self.make_lane(self._link, self.model_runner.clock)
         return result
 

@@ -60,15 +60,14 @@ class LaneRunner(RankRunner):
 class TwoBatchRunner(LaneRunner):
     """Gives each of the two batches a persistent batch of its own."""
 
-    _batches: InputBatches | None = None
+    batches: InputBatches
 
     def begin(self, step: Step) -> None:
         """Begin a call, with the other persistent batch than in the call before."""
         super().begin(step)
         if self.lane is not None:
             with torch.inference_mode():  # as vLLM's steps: rows hold tensors that were made in them
-                self._batches = self._batches or InputBatches(self)
-                self.input_batch = self._batches.next(step)
+                self.input_batch = self.batches.next(step)
 
 
 class TargetRunner(LaneRunner):
@@ -95,7 +94,8 @@ class TargetRunner(LaneRunner):
     def sample_tokens(self, grammar_output: Any) -> Any:
         """End a call."""
         output = super().sample_tokens(grammar_output)
-        self.clock.commit()
+        if self.lane is not None:
+            self.clock.commit()
         return output
 
 

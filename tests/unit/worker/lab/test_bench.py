@@ -18,9 +18,8 @@ REAL = Wanted(
     target="/target",
     draft="/draft",
     m=4,
-    drafts={"sd": 2, "psd": 3},
+    drafts={"sd(m)": 2, "sd(2m)": 1, "sd(all)": 2, "psd(2m)": 3, "psd(redis)": 3},
     rows=ROWS,
-    max_tokens=8,
     turns=1,
     scenarios=tuple(SCENARIOS),
     verifier_cpus=(0, 1),
@@ -35,11 +34,12 @@ VIRTUAL = replace(REAL, profile=profile("qwen3-32b+4b"), verifier_cpus=(), draft
         ("run-batch", 8, 8, 0, 1),
         ("ar", 8, 8, 0, 1),
         ("sd(m)", 4, 4, 2, 1),
-        ("sd(2m)", 8, 8, 2, 1),
+        ("sd(2m)", 8, 8, 1, 1),
         ("sd(all)", 8, 8, 2, 2),
         ("ar(all)", 8, 8, 0, 2),
         ("psd(2m)", 8, 4, 3, 2),
         ("psd(redis)", 8, 4, 3, 2),
+        ("ar(redis)", 8, 8, 0, 1),
     ],
 )
 def test_scenarios(name: str, in_flight: int, batch: int, drafts: int, devices: int) -> None:
@@ -65,6 +65,7 @@ def test_each_way_has_the_cores_of_its_devices() -> None:
         "ar(all)": ((0, 1, 2), ()),
         "psd(2m)": ((0, 1), (2,)),
         "psd(redis)": ((0, 1), (2,)),
+        "ar(redis)": ((0, 1), ()),
     }
 
 
@@ -76,6 +77,12 @@ def test_imagined_devices_are_in_the_environment_and_all_of_them_where_all_are_u
     assert VIRTUAL.profile is not None
     assert targets["sd(2m)"] == targets["psd(2m)"] == targets["run-batch"] == VIRTUAL.profile.target
     assert targets["sd(all)"] == targets["ar(all)"] == VIRTUAL.profile.target_on_all
+    drafts = {
+        setup.scenario.name: Profile.from_json(setup.variables[modes.PROFILE]).draft
+        for setup in setups(VIRTUAL, Path("/rows"))
+    }
+    assert drafts["psd(2m)"] == VIRTUAL.profile.draft
+    assert drafts["sd(m)"] == drafts["sd(all)"] == VIRTUAL.profile.draft_on_target != VIRTUAL.profile.draft
 
 
 def test_a_target_that_cannot_be_divided_among_all_devices_is_not_measured_there() -> None:

@@ -145,7 +145,7 @@ def test_other_arrays_are_refused(tmp_path: Path) -> None:
     np.savez(path, verifier_0=np.zeros(3, RECORD))
     with pytest.raises(TraceError, match="no file of stage records"):
         load(path)
-    np.savez(path, verifier_0=np.zeros(3), meta=np.array("{}"))
+    np.savez(path, verifier_0=np.zeros(3), meta=np.array('{"title": "", "virtual": false}'))
     with pytest.raises(TraceError, match="another version"):
         load(path)
     np.save(tmp_path / "one.npy", np.zeros(3))

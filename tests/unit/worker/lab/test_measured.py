@@ -87,9 +87,9 @@ def test_the_rest_of_a_step_is_the_hosts() -> None:
     assert Measured.of(only_sd, 1).host_ms("ar", 4) == 1
 
 
-def test_without_drafts_measured_nothing_is_accepted() -> None:
-    measured = Measured.of(bench(result("ar", "ar", 8, 0, 1, turn(28, None, 30))), 1)
-    assert (measured.draft_ms(8, 2), measured.accepted_at(0)) == (0, 0)
+def test_without_drafts_measured_nothing_can_be_said_about_them() -> None:
+    with pytest.raises(MeasuredError, match="no sd on 1 devices"):
+        Measured.of(bench(result("ar", "ar", 8, 0, 1, turn(28, None, 30))), 1)
 
 
 def test_a_bench_without_a_steady_part_is_refused() -> None:
@@ -112,3 +112,4 @@ def test_all_devices_are_those_of_two_batches() -> None:
     fleet = measured_fleet(more, 1)
     assert fleet.on_all is not None
     assert fleet.on_all.verify_ms(8, 2) == 22
+    assert fleet.on_all.verify_ms(8, 0) == 14, "half of what it is on one device, there as here"

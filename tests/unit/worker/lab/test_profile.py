@@ -32,7 +32,7 @@ def test_the_last_acceptance_holds_for_all_later_positions() -> None:
 
 @pytest.mark.parametrize("elsewhere", [None, COST])
 def test_a_profile_travels_as_text(elsewhere: PassCost | None) -> None:
-    pair = Profile("p", 4, COST, PassCost(2), elsewhere, elsewhere, (0.9, 0.5), ("a source",))
+    pair = Profile("p", 4, COST, PassCost(2), elsewhere, elsewhere, elsewhere, (0.9, 0.5), ("a source",))
     assert Profile.from_json(pair.to_json()) == pair
 
 

@@ -51,7 +51,7 @@ def test_titles_say_what_is_virtual() -> None:
 def test_captions_say_what_was_measured() -> None:
     whole = Facts(verify_ms=25.04, draft_ms=22.13, step_ms=25.61, hidden_share=0.984, requests=32)
     assert caption(whole).split("  ·  ") == [
-        *("V = 25 ms", "t = 22.1 ms", "step = 25.6 ms", "98% of the draft time hidden", "32 requests a batch")
+        *("V = 25 ms", "t = 22.1 ms", "step = 25.6 ms", "hidden share 98%", "32 requests a batch")
     ]
     nothing = Facts(verify_ms=None, draft_ms=None, step_ms=None, hidden_share=None, requests=2)
     assert caption(nothing) == "2 requests a batch"
