@@ -27,7 +27,7 @@ class StageMetrics:
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._stage = Histogram(
             "minedraft_stage_seconds",
-            "Time of each stage of a call, by rank: `verifier_N` or `drafter`.",
+            "Time of each stage of a call, by rank: `verifier_N`, `drafter`, or `engine`, which schedules.",
             ["rank", "stage"],
             buckets=_SECONDS,
             registry=registry,

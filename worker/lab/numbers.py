@@ -12,10 +12,21 @@ import numpy as np
 
 from worker.lab.result import Mode, Turn
 from worker.minedraft import measures
-from worker.minedraft.measures import Calls, Spans, draft_spans, overlap_ns, step_spans, verify_spans
+from worker.minedraft.measures import (
+    Calls,
+    Spans,
+    draft_spans,
+    median_ms,
+    of_calls,
+    overlap_ns,
+    share_of,
+    step_spans,
+    total_ns,
+    verify_spans,
+)
 from worker.minedraft.stages import DRAFTER, RECORD, Records, verifier_name
 
-_NS_PER_S, _NS_PER_MS = 1e9, 1e6
+_NS_PER_S = 1e9
 _NONE = np.empty(0, RECORD)
 
 
@@ -57,21 +68,21 @@ def turn(
     tokens = sum(request.tokens for request in requests)
     whole = np.array([[begin * _NS_PER_S, end * _NS_PER_S]]).astype(np.int64)
     passes, drafts = verify_spans(verifier), draft_spans(drafter)
-    steps, verified = step_spans(verifier, calls), _of(verifier, calls)
-    verify_ms, draft_ms = _median_ms(verify_spans(verified)), _median_ms(draft_spans(_of(drafter, calls)))
-    step_ms, longer_ms = _median_ms(steps), max(verify_ms or 0, draft_ms or 0)
+    steps, verified = step_spans(verifier, calls), of_calls(verifier, calls)
+    verify_ms, draft_ms = median_ms(verify_spans(verified)), median_ms(draft_spans(of_calls(drafter, calls)))
+    step_ms, longer_ms = median_ms(steps), max(verify_ms or 0, draft_ms or 0)
     made = int(verified["requests"].sum() + verified["accepted"].sum())
     counts = measures.summary(verifier, drafter)
     return Turn(
         seconds=end - begin,
         tokens=tokens,
         tokens_per_s=tokens / (end - begin),
-        steady_tokens_per_s=made / _total(steps) * _NS_PER_S if len(steps) else None,
+        steady_tokens_per_s=made / total_ns(steps) * _NS_PER_S if len(steps) else None,
         ms_per_token=ms_per_token,
         verify_ms=verify_ms,
         draft_ms=draft_ms,
         step_ms=step_ms,
-        hidden_share=_hidden_share(steps, verify_spans(verified), drafts),
+        hidden_share=share_of(drafts, verify_spans(verified), steps),
         step_over_longer=step_ms / longer_ms if step_ms and longer_ms else None,
         verifier_idle=_idle(steps, passes),
         verifier_idle_whole=_idle(whole, passes) if len(verifier) else None,
@@ -147,24 +158,6 @@ def imbalance(verifier: Records) -> float | None:
     return float((np.abs(a - b)[busy] / (a + b)[busy]).mean()) if busy.any() else None
 
 
-def _hidden_share(steps: Spans, passes: Spans, drafts: Spans) -> float | None:
-    """Draft time inside the steps' passes, of the most that could be; None without drafts or steps."""
-    most = min(overlap_ns(drafts, steps), _total(passes))
-    return overlap_ns(drafts, passes) / most if most else None
-
-
 def _idle(windows: Spans, busy: Spans) -> float | None:
     """The share of the windows in which nothing is done; None where there are no windows."""
-    return 1 - overlap_ns(windows, busy) / _total(windows) if len(windows) else None
-
-
-def _of(records: Records, calls: Calls) -> Records:
-    return records[np.isin(records["call"], calls)]
-
-
-def _total(spans: Spans) -> int:
-    return int((spans[:, 1] - spans[:, 0]).sum())
-
-
-def _median_ms(spans: Spans) -> float | None:
-    return float(np.median(spans[:, 1] - spans[:, 0])) / _NS_PER_MS if len(spans) else None
+    return 1 - overlap_ns(windows, busy) / total_ns(windows) if len(windows) else None

@@ -9,12 +9,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from worker.minedraft.measures import Calls, draft_spans, hidden_share, steady, step_spans, verify_spans
+from worker.minedraft.measures import (
+    Calls,
+    draft_spans,
+    hidden_share,
+    median_ms,
+    of_calls,
+    steady,
+    step_spans,
+    verify_spans,
+)
 from worker.minedraft.stages import DRAFTER, ENGINE, RECORD, Records, Stage, verifier_name
 
 #: The rank whose calls are the timeline's steps; all verifiers do the same.
 FIRST = verifier_name(0)
-_NS_PER_MS = 1e6
 
 
 class TraceError(Exception):
@@ -192,9 +200,9 @@ def facts(records: Mapping[str, Records]) -> Facts:
     calls = steady_calls(records)
     drafts = verifier if drafter is None else drafter
     return Facts(
-        verify_ms=_median_ms(verify_spans(_of(verifier, calls))),
-        draft_ms=_median_ms(draft_spans(_of(drafts, calls))),
-        step_ms=_median_ms(step_spans(verifier, calls)),
+        verify_ms=median_ms(verify_spans(of_calls(verifier, calls))),
+        draft_ms=median_ms(draft_spans(of_calls(drafts, calls))),
+        step_ms=median_ms(step_spans(verifier, calls)),
         hidden_share=None if drafter is None else hidden_share(drafter, verifier),
         requests=int(verifier["requests"].max()),
     )
@@ -219,14 +227,5 @@ def _cut(records: Records, begin: int, end: int) -> Records:
     return reach
 
 
-def _of(records: Records, calls: Calls) -> Records:
-    chosen: Records = records[np.isin(records["call"], calls)]
-    return chosen
-
-
 def _moving_sum(values: Calls, length: int) -> Calls:
     return np.convolve(values, np.ones(length, np.int64), mode="valid")
-
-
-def _median_ms(spans: Calls) -> float | None:
-    return float(np.median(spans[:, 1] - spans[:, 0])) / _NS_PER_MS if len(spans) else None

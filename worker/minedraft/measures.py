@@ -63,9 +63,13 @@ def step_spans(verifier: Records, calls: Calls) -> Spans:
 def hidden_share(drafter: Records, verifier: Records) -> float | None:
     """The hidden share of the steady part, from 0 to 1; None when there is no such part."""
     calls = steady(verifier, drafter)
-    drafts, passes = draft_spans(drafter), verify_spans(_of(verifier, calls))
-    least = min(overlap_ns(drafts, step_spans(verifier, calls)), _total(passes))
-    return overlap_ns(drafts, passes) / least if least else None
+    return share_of(draft_spans(drafter), verify_spans(of_calls(verifier, calls)), step_spans(verifier, calls))
+
+
+def share_of(drafts: Spans, passes: Spans, steps: Spans) -> float | None:
+    """The hidden share in the given steps, whose passes these are; None without drafts in them."""
+    most = min(overlap_ns(drafts, steps), total_ns(passes))
+    return overlap_ns(drafts, passes) / most if most else None
 
 
 @dataclass(frozen=True)
@@ -100,16 +104,16 @@ class Summary:
 def summary(verifier: Records, drafter: Records) -> Summary:
     """Summarize the records of a verifier, any one, and of the drafter."""
     calls = steady(verifier, drafter)
-    verified, drafted = _of(verifier, calls), _of(drafter, calls)
+    verified, drafted = of_calls(verifier, calls), of_calls(drafter, calls)
     accepted_at, drafted_at = verifier["accepted"].sum(axis=0), verifier["drafted_at"].sum(axis=0)
     positions = np.flatnonzero(drafted_at)
     return Summary(
         steady_calls=len(calls),
-        verify_ms=_median_ms(verify_spans(verified)),
-        draft_ms=_median_ms(draft_spans(drafted)),
-        step_ms=_median_ms(step_spans(verifier, calls)),
-        verifier_wait_ms=_median_ms(stage_spans(verified, Stage.RECV)),
-        drafter_wait_ms=_median_ms(stage_spans(drafted, Stage.RECV)),
+        verify_ms=median_ms(verify_spans(verified)),
+        draft_ms=median_ms(draft_spans(drafted)),
+        step_ms=median_ms(step_spans(verifier, calls)),
+        verifier_wait_ms=median_ms(stage_spans(verified, Stage.RECV)),
+        drafter_wait_ms=median_ms(stage_spans(drafted, Stage.RECV)),
         hidden_share=hidden_share(drafter, verifier),
         acceptance=float(accepted_at.sum() / drafted_at.sum()) if positions.size else None,
         acceptance_at=tuple((accepted_at[positions] / drafted_at[positions]).tolist()),
@@ -164,11 +168,13 @@ def _spans(records: Records, first: Stage, last: Stage) -> Spans:
     return both[_did(records, first, last)]
 
 
-def _of(records: Records, calls: Calls) -> Records:
+def of_calls(records: Records, calls: Calls) -> Records:
+    """The records of the given calls."""
     return records[np.isin(records["call"], calls)]
 
 
-def _total(spans: Spans) -> int:
+def total_ns(spans: Spans) -> int:
+    """How long they are together, in ns."""
     return int((spans[:, 1] - spans[:, 0]).sum())
 
 
@@ -181,5 +187,6 @@ def _covered(spans: Spans, until: NDArray[np.int64]) -> NDArray[np.int64]:
     return covered
 
 
-def _median_ms(spans: Spans) -> float | None:
+def median_ms(spans: Spans) -> float | None:
+    """How long the middle one is; None when there are none."""
     return float(np.median(spans[:, 1] - spans[:, 0])) / _NS_PER_MS if len(spans) else None

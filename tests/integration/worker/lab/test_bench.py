@@ -15,7 +15,7 @@ from worker.lab.profiles import profile
 from worker.lab.result import Bench, Turn
 from worker.minedraft.stages import DRAFTER, ENGINE, Stage, verifier_name
 
-V, T, ACCEPTANCE, M, DRAFTS, TOKENS = 25.0, 15.0, 0.7, 8, 3, 64
+V, T, ACCEPTANCE, M, DRAFTS, TOKENS = 25.0, 15.0, 0.7, 8, 3, 48
 SCENARIOS = ("ar", "sd(m)", "psd(2m)")
 
 
@@ -33,7 +33,7 @@ def bench(folder: Path) -> Bench:
         draft=tiny,
         m=M,
         drafts={"sd(m)": DRAFTS, "psd(2m)": DRAFTS},
-        rows=prompts.rows((), 6 * M, TOKENS, max_prompt_chars=100),
+        rows=prompts.rows((), 4 * M, TOKENS, max_prompt_chars=100),
         turns=1,
         scenarios=SCENARIOS,
         profile=profile(f"flat:{V},{T},{ACCEPTANCE}", DRAFTS),
@@ -67,7 +67,7 @@ def test_drafts_are_accepted_as_often_as_the_profile_says(bench: Bench) -> None:
     for name in ("sd(m)", "psd(2m)"):
         found = turn(bench, name).acceptance_at
         assert len(found) == DRAFTS
-        assert all(abs(share - ACCEPTANCE) < 0.08 for share in found), found
+        assert all(abs(share - ACCEPTANCE) < 0.1 for share in found), found
     assert turn(bench, "sd(m)").acceptance == pytest.approx(turn(bench, "psd(2m)").acceptance, abs=0.01)
 
 
