@@ -13,7 +13,7 @@ _MODULES = {
 _USAGE = """\
 usage: worker run [flags]      answer the rows of jobs in Redis
        worker bench [flags]    measure plain decoding, speculation and two batches side by side
-       worker trace [flags]    draw what an engine does when
+       worker trace [flags]    draw what an engine does, and when
        worker plan [flags]     predict what devices give, and whether two batches pay
 `worker COMMAND --help` lists the flags.
 """

@@ -21,10 +21,10 @@ def advice(best: Sequence[Prediction], with_drafter: Callable[[float], Sequence[
     psd, rivals = _apart(best)
     rest: tuple[str, ...]
     if not _pays(best, _total):
-        verdict, rest = "Two batches do not pay", (_needed("be fastest", with_drafter, _total),)
+        verdict, rest = "Two batches do not pay", (_needed("the fastest", with_drafter, _total),)
     elif not _pays(best, _per_device):
         verdict = "Two batches are fastest but do not pay per device"
-        rest = (_needed("pay per device", with_drafter, _per_device),)
+        rest = (_needed("the best per device", with_drafter, _per_device),)
     else:
         verdict, rest = "Two batches pay", _slower_side(psd)
     return f"{verdict}: {_compared(psd, rivals)}.", *rest
@@ -73,10 +73,12 @@ def _needed(what: str, with_drafter: Callable[[float], Sequence[Prediction]], me
         if _pays(best, measure):
             psd, _ = _apart(best)
             return (
-                f"The drafter is not cheap enough: two batches would {what} at t = {psd.draft_ms:.1f} ms "
+                f"The drafter is not cheap enough: two batches would be {what} at t = {psd.draft_ms:.1f} ms "
                 f"(k={psd.scenario.drafts}, {psd.scenario.batch} requests), {step / _STEPS:.0%} of what it takes."
             )
-    return f"No drafter of this acceptance, however cheap, makes two batches {what} here, with any k that was tried."
+    return (
+        f"No drafter of this acceptance, however cheap, would make two batches {what} here, with any k that was tried."
+    )
 
 
 def _slower_side(psd: Prediction) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ Answers the same rows in every way there is, in turns, with every engine kept al
 """
 #: A tiny vocabulary makes two or three tokens of a word, and a context holds 2,048.
 _PROMPT_CHARS = 600
+#: Characters that a table of all scenarios takes.
+_WIDTH = 160
 #: Tokens of a prompt that the plan's best number of drafts is for.
 _PLANNED_PROMPT = 100
 
@@ -58,10 +60,17 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--virtual", metavar="PROFILE", help=f"imagined devices: {', '.join(names())}")
     made.add_argument("-m", type=_counts, default=(8,), help="rows verified together; several as 8,16 (default: 8)")
     made.add_argument("-k", type=_count, help="drafted tokens a step (default: 1; with --virtual the plan's best)")
-    made.add_argument("--rows", type=_count, help="how many (default: 8 times m)")
-    made.add_argument("--tokens", type=_count, default=64, help="of each answer (default: 64)")
-    made.add_argument("--turns", type=_count, default=3, help="of each way (default: 3)")
-    made.add_argument("--scenarios", type=_scenarios, default=DEFAULT_SCENARIOS, help="as ar,sd(m),psd(2m)")
+    made.add_argument("--rows", type=_count, help="how many rows (default: 8 times m; of --prompts, all)")
+    made.add_argument(
+        "--tokens",
+        type=_count,
+        default=64,
+        help="tokens of each answer (default: 64; rows of --prompts have their own)",
+    )
+    made.add_argument("--turns", type=_count, default=3, help="turns of each way (default: 3)")
+    made.add_argument(
+        "--scenarios", type=_scenarios, default=DEFAULT_SCENARIOS, help="ways to measure, as ar,sd(m),psd(2m)"
+    )
     made.add_argument(
         "--categories", default="", help=f"of Spec-Bench (default: all): {', '.join(prompts.categories())}"
     )
@@ -77,7 +86,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", type=Path, metavar="FILE", help="leave the numbers here (with several m: FILE-mM)")
     made.add_argument("--png", type=Path, metavar="FILE", help="leave a picture here (the same)")
     made.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="keep logs and stage records, for `worker trace --load`"
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="keep logs, and stage records as FOLDER/mM/WAY.npz for `worker trace --load`",
     )
     return made
 
@@ -90,8 +102,8 @@ def run(argv: Sequence[str]) -> int:
         if asked.png:
             require_matplotlib()
         for path in filter(None, (asked.json, asked.png)):
-            if not path.parent.is_dir():
-                raise BenchError(f"there is no folder {path.parent}")
+            if not path.parent.is_dir() or path.is_dir():
+                raise BenchError(f"{path} cannot be a file")
         for m in asked.m:
             with ExitStack() as stack:
                 folder = asked.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
@@ -102,9 +114,10 @@ def run(argv: Sequence[str]) -> int:
             benches.append(bench)
         if asked.virtual and paper.published(asked.virtual) and {"sd(m)", "psd(2m)"} <= set(asked.scenarios):
             _console().print(paper.table(asked.virtual, benches))
+        if asked.virtual:
+            _console().print(f"VIRTUAL: {profile(asked.virtual).assumption}", highlight=False)
     except SideError as error:
-        hint = "all engines are in memory at once, --scenarios takes fewer; --keep FOLDER keeps all that they say"
-        return _fail(f"{error} ({hint})")
+        return _fail(f"{error} (--keep FOLDER keeps all that the engines say; --scenarios starts fewer at once)")
     except (BenchError, PairError, PictureError, ProfileError, PromptError, ModelError, OSError) as error:
         return _fail(str(error))
     except KeyboardInterrupt:
@@ -114,9 +127,9 @@ def run(argv: Sequence[str]) -> int:
 
 def _wanted(asked: argparse.Namespace, m: int) -> Wanted:
     imagined = profile(asked.virtual, asked.k or 1) if asked.virtual else None
-    target, draft = _models(asked)
     verifier_cpus, drafter_cpus = _devices(asked) if imagined is None else ((), ())
     rows = _rows(asked, m)
+    target, draft = _models(asked)
     words = asked.virtual or (asked.model and f"{asked.model} with {asked.draft_model}") or asked.pair
     return Wanted(
         pair=words,
@@ -191,8 +204,7 @@ def _of(path: Path, all_m: Sequence[int], m: int) -> Path:
 
 
 def _console() -> Console:
-    # A table has its width, whatever the terminal's.
-    return Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False)
+    return Console(width=_WIDTH)  # whatever the terminal's: a table that is cut says nothing
 
 
 def _say(line: str) -> None:
@@ -205,10 +217,9 @@ def _fail(message: str) -> int:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
 
 
 def _counts(text: str) -> tuple[int, ...]:
@@ -216,7 +227,10 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def _cpus(text: str) -> tuple[int, ...]:
-    return parse_devices(text)
+    try:
+        return parse_devices(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _scenarios(text: str) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def draw(bench: Bench, path: Path) -> None:
     FigureCanvasAgg(figure)
     color = _INK if bench.quiet else _ALARM
     title = "\n".join(line for part in heading(bench).splitlines() for line in wrap(part, _TITLE_CHARS))
-    figure.text(0.02, 0.97, title, size=_TITLE_PT, weight="bold", color=color, va="top")
+    figure.text(0.02, 0.97, title, size=_TITLE_PT, weight="bold", color=color, va="top", parse_math=False)
     figure.text(0.02, 0.02, footing(bench), size=_TEXT_PT, color=_FAINT)
     width, low, height = _PANEL
     _draw_rates(figure.add_axes((_LEFT, low, width, height)), bench)

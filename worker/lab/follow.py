@@ -5,6 +5,7 @@ import os
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -129,7 +130,7 @@ def load(path: Path) -> tuple[dict[str, Records], dict[str, Any]]:
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(str(arrays.pop(_META)))
         _ = meta["title"], meta["virtual"]
-    except (ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError):
+    except (ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error, EOFError):
         raise TraceError(f"{path} is no file of stage records") from None
     if any(records.dtype != RECORD for records in arrays.values()):
         raise TraceError(f"{path} holds stage records of another version")

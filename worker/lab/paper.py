@@ -48,7 +48,8 @@ def table(profile: str, benches: Sequence[Bench]) -> Table:
         benches: one for each m, with `sd(m)` and `psd(2m)`.
     """
     made = Table(
-        title=f"VIRTUAL devices: {profile}: psd(2m) on N + 1 against sd(m) on N, as the paper compares",
+        title=f"{'' if all(bench.quiet for bench in benches) else 'NO RESULT, the machine was not quiet: '}"
+        f"VIRTUAL devices: {profile}: psd(2m) on N + 1 against sd(m) on N, as the paper compares",
         caption="whole runs, each at its own best k; the time is that in which all rows are done",
         title_justify="left",
         caption_justify="left",

@@ -14,4 +14,4 @@ def require_matplotlib() -> None:
         PictureError: it is not installed.
     """
     if find_spec("matplotlib") is None:
-        raise PictureError("--png needs matplotlib: pip install 'minedraft-worker[lab]'")
+        raise PictureError("--png needs matplotlib: pip install matplotlib")

@@ -22,6 +22,10 @@ Predicts what plain decoding, speculative decoding and two batches give, from pu
 """
 
 
+#: Characters that the widest table takes.
+_WIDTH = 140
+
+
 class PlanError(Exception):
     """What was asked for cannot be planned; the message is one line for the user."""
 
@@ -55,8 +59,7 @@ def parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Predict and print; 2 when it cannot be done."""
     asked = parser().parse_args(argv)
-    # A table has its width, whatever the terminal's.
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console(width=_WIDTH)  # whatever the terminal's: a table that is cut says nothing
     try:
         bench = _read(asked.bench) if asked.bench else None
         fleet, title, virtual = _fleet(asked, bench)
@@ -69,7 +72,7 @@ def run(argv: Sequence[str]) -> int:
             console.print(plan_report.comparison_table(comparison))
             return 0
         in_flight = asked.in_flight or (max(one.scenario.in_flight for one in bench.results) if bench else 64)
-        found = plan(fleet, in_flight=in_flight, workload=workload, drafts=_drafts(asked))
+        found = plan(fleet, in_flight=in_flight, workload=workload, drafts=_drafts(asked, bench))
     except (PlanError, ProfileError, MeasuredError, OSError) as error:
         sys.stderr.write(f"worker plan: {' '.join(str(error).split())}\n")
         return 2
@@ -77,21 +80,24 @@ def run(argv: Sequence[str]) -> int:
     if asked.devices:
         console.print(plan_report.devices_table(found.on(asked.devices), asked.devices, virtual=virtual))
     for sentence in found.advice:
-        console.print(plan_report.titled(sentence, virtual=virtual), highlight=False)
+        console.print(plan_report.titled(sentence, virtual=virtual), highlight=False, markup=False)
+    if virtual and asked.virtual:
+        console.print(f"virtual: {profile(asked.virtual).assumption}", highlight=False, markup=False)
     return 0
 
 
 def _fleet(asked: argparse.Namespace, bench: Bench | None) -> tuple[Fleet, str, bool]:
     """The fleet, what it is called, and whether it is imagined; a profile's host time may be that of a bench."""
     if asked.virtual:
-        imagined = profile(asked.virtual, max(_drafts(asked)))
+        imagined = profile(asked.virtual, max(_drafts(asked, bench)))
         host = asked.host_ms if asked.host_ms is not None else _host_ms(bench, imagined)
         return fleet_of(imagined, {"ar": host, "sd": host, "psd": host}), asked.virtual, True
     if bench is None:
-        raise PlanError("--virtual PROFILE or --bench FILE")
+        raise PlanError("needs --virtual PROFILE or --bench FILE")
     if asked.host_ms is not None:
         raise PlanError("--host-ms goes with --virtual")
-    return measured_fleet(bench, min(one.scenario.devices for one in bench.results)), bench.pair, bench.virtual
+    title = bench.pair if bench.quiet else f"{bench.pair} (NO RESULT, the machine was not quiet)"
+    return measured_fleet(bench, min(one.scenario.devices for one in bench.results)), title, bench.virtual
 
 
 def _host_ms(bench: Bench | None, imagined: Profile) -> float:
@@ -103,9 +109,11 @@ def _host_ms(bench: Bench | None, imagined: Profile) -> float:
     return max(0.0, step_ms - imagined.verify_ms(ar.scenario.in_flight, 0))
 
 
-def _drafts(asked: argparse.Namespace) -> range:
+def _drafts(asked: argparse.Namespace, bench: Bench | None) -> range:
+    """The numbers to try; of a flat profile, whose t is for one of them, the bench's."""
     flat = asked.virtual is not None and asked.virtual.startswith("flat:")
-    drafts: range = asked.k or (range(1, 2) if flat else range(1, 6))
+    usual = max((one.scenario.drafts for one in bench.results), default=0) if bench else 0
+    drafts: range = asked.k or (range(max(1, usual), max(1, usual) + 1) if flat else range(1, 6))
     if flat and len(drafts) > 1:
         raise PlanError("the t of a flat profile is for a number of drafts: -k with one number")
     return drafts
@@ -119,29 +127,27 @@ def _read(path: Path) -> Bench:
 
 
 def _ms(text: str) -> float:
-    number = float(text)
+    number = float(text) if text.replace(".", "", 1).isdigit() else math.nan
     if not 0 <= number < math.inf:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in ms")
     return number
 
 
 def _tokens(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens")
+    return int(text)
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
 
 
 def _range(text: str) -> range:
     first, _, last = text.partition("-")
     drafts = range(_count(first), _count(last or first) + 1)
     if not drafts:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"{text!r} holds no number")
     return drafts

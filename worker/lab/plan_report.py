@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rich.markup import escape
 from rich.table import Table
 
 from worker.lab.plan import Copies, Plan
@@ -29,19 +30,6 @@ def plan_table(plan: Plan, title: str, *, virtual: bool, every: bool = False) ->
     """
     rows = (_cells(prediction) for prediction in (plan.every if every else plan.best))
     return _table(titled(title, virtual=virtual), (*_COLUMNS, *_RATES), rows)
-
-
-def plan_lines(plan: Plan, title: str, *, virtual: bool) -> list[str]:
-    """The best of each scenario and the advice, a line each, which starts with the title."""
-    head = titled(title, virtual=virtual)
-    rows = [
-        f"{head}: {one.scenario.name}, k = {one.scenario.drafts}, {one.scenario.in_flight} in flight on "
-        f"{one.scenario.devices} devices: step {one.step_ms:.1f} ms, {one.steady_tokens_per_s:,.0f} tokens/s steady, "
-        f"{one.tokens_per_s:,.0f} with prompts, {one.tokens_per_s_per_device:,.0f} a device, "
-        f"{one.ms_per_token:.1f} ms a token"
-        for one in plan.best
-    ]
-    return [*rows, *(f"{head}: {sentence}" for sentence in plan.advice)]
 
 
 def devices_table(ways: Sequence[Copies], devices: int, *, virtual: bool) -> Table:
@@ -166,7 +154,7 @@ def _cells(one: Prediction) -> tuple[str, ...]:
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Names to the left, numbers to the right."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False)
     for index, name in enumerate(columns):
         table.add_column(name, justify="right" if index else "left")
     for row in rows:

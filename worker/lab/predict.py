@@ -136,8 +136,13 @@ class _Step:
 
 def _poisson(mean: float, most: int) -> list[float]:
     """How likely 0, 1, 2, ... are, to the last that matters, and together 1."""
-    shares = [math.exp(-mean)]
+    shares: list[float] = []
     while len(shares) <= most and (len(shares) <= mean or shares[-1] > _NEGLIGIBLE):
-        shares.append(shares[-1] * mean / len(shares))
+        count = len(shares)
+        # In logarithms: e to the power of -mean is nothing to a computer where the mean is large.
+        logarithm = (count * math.log(mean) if count else 0.0) - mean - math.lgamma(count + 1)
+        shares.append(math.exp(logarithm))
     total = sum(shares)
+    if not total:  # all are beyond `most`
+        return [0.0] * most + [1.0]
     return [share / total for share in shares]

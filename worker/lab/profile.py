@@ -62,6 +62,12 @@ class Profile:
     acceptance: tuple[float, ...] = (0.7,)
     sources: tuple[str, ...] = ()
 
+    @property
+    def assumption(self) -> str:
+        """What no data sheet says, in a line."""
+        shares = ", ".join(f"{share:g}" for share in self.acceptance)
+        return f"assumed, not measured: {shares} of the drafts accepted at each position; times are a roofline's"
+
     def solo(self, target: PassCost | None = None) -> "Profile":
         """The pair on devices that both draft and verify: the target's, or others that it is on."""
         return replace(self, target=target or self.target, draft=self.draft_on_target or self.draft)

@@ -111,9 +111,12 @@ def from_json(text: str) -> Bench:
     """
     try:
         fields = json.loads(text)
-        return Bench(**{**fields, "results": tuple(_result(one) for one in fields["results"])})
+        bench = Bench(**{**fields, "results": tuple(_result(one) for one in fields["results"])})
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is no result of `worker bench`: {error}") from None
+    if not bench.results:
+        raise ValueError("there are no results in it")
+    return bench
 
 
 _SETTINGS: tuple[tuple[str, Callable[[Scenario], str]], ...] = (

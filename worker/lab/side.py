@@ -36,7 +36,7 @@ async def main(told: Told, commands: TextIO, say: Callable[[Any], None]) -> None
         say({"ready": True})
         while line := await asyncio.to_thread(commands.readline):
             answered = await answer_rows()
-            if path := json.loads(line)["records"]:
+            if (path := json.loads(line)["records"]) and answered.records:
                 follow.save(Path(path), answered.records, {"title": told.title, "virtual": told.virtual})
             say({"turn": asdict(answered.turn), "texts": answered.texts})
 

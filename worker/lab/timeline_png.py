@@ -80,7 +80,7 @@ def draw(records: Mapping[str, Records], path: Path, *, title: str, virtual: boo
     _draw_frame(axes, lanes, _ms(shown.end - shown.begin))
     used = [_draw_slice(axes, lane, piece, shown) for lane in lanes for piece in lane.did]
     _draw_messages(axes, {lane.rank: lane for lane in lanes}, shown)
-    figure.text(_FRAME[0], 0.91, title_of(title, virtual), size=_TITLE_PT, weight="bold", color=_INK)
+    figure.text(_FRAME[0], 0.91, title_of(title, virtual), size=_TITLE_PT, weight="bold", color=_INK, parse_math=False)
     figure.text(_FRAME[0], 0.825, caption(facts(records)), size=_TEXT_PT, color=_FAINT)
     _draw_legend(figure, used)
     figure.savefig(path, format="png")

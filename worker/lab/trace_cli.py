@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from worker.lab.timeline import TraceError
 
 _FOR = """\
 Draws when the target verified, the drafter drafted and the engine process scheduled, from an engine that runs here
-(`worker run --mode psd`, or a bench), or from what `worker bench --keep FOLDER` has left.
+(`worker run --mode psd`, or a bench), or from what `worker bench --keep FOLDER` has left in FOLDER/mM/WAY.npz.
 """
 _MOST_STEPS = 40
 
@@ -30,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", type=Path, metavar="FILE", help="leave a trace for ui.perfetto.dev or chrome://tracing")
     made.add_argument("--png", type=Path, metavar="FILE", help="leave a picture")
     made.add_argument("--steps", type=int, default=8, help="verify passes in the picture (default: 8)")
-    made.add_argument("--title", help="of both")
+    made.add_argument("--title", help="title of the picture and the trace")
     return made
 
 
@@ -39,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     asked = parser().parse_args(argv)
     if not (asked.json or asked.png or asked.save):
         return _fail("nothing to leave: --json FILE, --png FILE or --save FILE")
-    if asked.seconds <= 0 or not 1 <= asked.steps <= _MOST_STEPS:
+    if not 0 < asked.seconds < math.inf or not 1 <= asked.steps <= _MOST_STEPS:
         return _fail(f"--seconds must be above 0, --steps from 1 to {_MOST_STEPS}")
     try:
         if asked.png:

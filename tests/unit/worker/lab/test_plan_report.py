@@ -12,7 +12,6 @@ from worker.lab.plan_report import (
     compare,
     comparison_table,
     devices_table,
-    plan_lines,
     plan_table,
 )
 from worker.lab.predict import Workload
@@ -52,14 +51,6 @@ def test_a_table_of_every_k_has_them_all(made: Plan) -> None:
 
 def test_real_devices_are_not_called_virtual(made: Plan) -> None:
     assert "virtual" not in shown(plan_table(made, "two cores", virtual=False))
-    assert not any("virtual" in line for line in plan_lines(made, "two cores", virtual=False))
-
-
-def test_every_line_says_that_it_is_virtual(made: Plan) -> None:
-    lines = plan_lines(made, "flat:25,15", virtual=True)
-    assert len(lines) == 4 + len(made.advice)
-    assert all(line.startswith("virtual: flat:25,15: ") and "\n" not in line for line in lines)
-    assert any("Two batches do not pay" in line for line in lines)
 
 
 def test_what_devices_can_do(made: Plan) -> None:

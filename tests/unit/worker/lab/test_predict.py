@@ -1,5 +1,7 @@
 """Scenarios in numbers, against sums done by hand."""
 
+import math
+
 import pytest
 
 from worker.lab.predict import Prediction, Workload, predict
@@ -88,3 +90,12 @@ def test_short_answers_are_mostly_prompts(output_tokens: int) -> None:
 def test_a_share_of_the_drafter_is_a_share_of_t_only() -> None:
     half = WithDrafter(FLAT, 0.5)
     assert (half.draft_ms(8, 2), half.verify_ms(8, 2), half.host_ms("sd", 8), half.accepted_at(0)) == (7.5, 25, 4, 0.5)
+
+
+def test_rows_that_are_hardly_more_than_a_prompt_in_a_large_batch() -> None:
+    """So many prompts come together that a computer's e to the power of minus their number is nothing."""
+    linear = ProfileTimings(Profile("p", 4, PassCost(1, token_ms=0.001), PassCost(0.1)))
+    for in_flight in (1024, 4096):
+        for mode, drafts in (("ar", 0), ("psd", 2)):
+            found = predict(linear, Scenario("x", mode, in_flight, drafts, 4), Workload(100, 1))
+            assert 0 < found.tokens_per_s < math.inf

@@ -1,11 +1,11 @@
 """What others compute, from an imagined /proc, and once from the real one."""
 
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from worker.lab.quiet import MOST_FOREIGN_CORES, Use, Watch, check
@@ -158,13 +158,16 @@ def test_the_real_books_know_our_children_from_others() -> None:
     try:
         time.sleep(0.2)
         with Watch(root=idle.pid) as other, Watch() as own:
+            before, began = sum(psutil.Process(busy.pid).cpu_times()[:2]), time.monotonic()
             time.sleep(1)
+            used = (sum(psutil.Process(busy.pid).cpu_times()[:2]) - before) / (time.monotonic() - began)
     finally:
         for child in (idle, busy):
             child.kill()
             child.wait()
-    # Others may be busy here, too: how many cores are ours is what the two differ by.
-    assert other.use.foreign - own.use.foreign > 0.3 * min(1, os.cpu_count() or 1)
+    # Others may be busy here, too, and leave it less than a core: how much is ours is what the two differ by.
+    assert used > 0
+    assert other.use.foreign - own.use.foreign > used - 0.1
     assert other.use.biggest_cores > 0.2
 
 
