@@ -15,7 +15,8 @@ def test_two_jobs_and_two_workers_each_row_once_and_nothing_mixed(shell: Shell) 
     second = shell.submit(text=lines(80, "other-"))
     assert first["job_id"] != second["job_id"]
     for job in (first, second):
-        assert (job["rows"], job["invalid"], job["state"]) == (80, 0, "queued")
+        assert (job["rows"], job["invalid"]) == (80, 0)
+        assert job["state"] in ("queued", "running")  # the workers are up already
         shell.producer("watch", job["job_id"])
     assert_each_once(shell.results(first["job_id"]), [f"vicuna-{n}" for n in range(1, 81)])
     assert_each_once(shell.results(second["job_id"]), [f"other-{n}" for n in range(80)])
