@@ -1,6 +1,7 @@
 """Timings from a bench: what AR and SD took here, so that two batches and other sizes can be predicted from it.
 
-Only `ar` and `sd` are read: a prediction of `psd` from these is a prediction.
+V and t are those of `ar` and `sd`. Of `psd`, where the bench has it, only one thing is read: how much longer V and t
+are where both lanes work at once, as on cores that share a memory.
 """
 
 import statistics
@@ -140,7 +141,21 @@ def measured_fleet(bench: Bench, devices: int, *, psd_gap_ms: float = PSD_GAP_MS
     if on_all is not None and len(on_all.verify.x) == 1:
         # One size says how much faster these devices are, and not what another size takes on them.
         on_all = replace(on_all, verify=on_n.verify.scaled_to(on_all.verify.x[0], on_all.verify.y[0]))
-    return Fleet(devices=devices, on_n=on_n, on_all=on_all)
+    return Fleet(devices=devices, on_n=on_n, on_all=on_all, two=_side_by_side(bench, on_n, devices))
+
+
+def _side_by_side(bench: Bench, alone: Measured, devices: int) -> Measured | None:
+    """The timings of lanes that work at once; None where the bench has no steady part of `psd`."""
+    for result in bench.results:
+        scenario, v, t = result.scenario, result.median("verify_ms"), result.median("draft_ms")
+        if scenario.mode == "psd" and scenario.devices == devices + 1 and v and t:
+            tokens, one = scenario.batch * (scenario.drafts + 1), t / scenario.drafts
+            return replace(
+                alone,
+                verify=alone.verify.scaled_to(tokens, v),
+                draft=alone.draft.scaled_to(scenario.batch, one),
+            )
+    return None
 
 
 def _steady(bench: Bench, devices: int) -> list[Result]:

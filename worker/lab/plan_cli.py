@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--check",
         action="store_true",
-        help="what a bench measured beside what its ar and sd foresee, or with --virtual, the profile it ran on",
+        help="what a bench measured beside what its V and t predict, or with --virtual, the profile it ran on",
     )
     return made
 
@@ -67,7 +67,7 @@ def run(argv: Sequence[str]) -> int:
         if asked.check:
             if bench is None:
                 raise PlanError("--check needs --bench")
-            fitted: tuple[Mode, ...] = () if asked.virtual else ("ar", "sd")
+            fitted: tuple[Mode, ...] = () if asked.virtual else ("ar", "sd", "psd")
             comparison = plan_report.compare(bench, predict_bench(bench, fleet, workload), fitted=fitted)
             console.print(plan_report.comparison_table(comparison))
             return 0

@@ -89,8 +89,8 @@ class Comparison:
 
     @property
     def worst(self) -> float | None:
-        """The deviation that is furthest from 0, of those that are not fitted; None when there are none."""
-        return max((ratio.deviation for ratio in self.ratios if not ratio.fitted), key=abs, default=None)
+        """The deviation that is furthest from 0; None when nothing could be compared."""
+        return max((ratio.deviation for ratio in self.ratios), key=abs, default=None)
 
 
 def compare(bench: Bench, predictions: Iterable[Prediction], *, fitted: Sequence[Mode] = ()) -> Comparison:
@@ -123,7 +123,7 @@ def comparison_table(comparison: Comparison) -> Table:
             str(ratio.scenario.drafts),
             f"{ratio.predicted:,.0f}",
             f"{ratio.measured:,.0f}",
-            f"{ratio.deviation:+.1%}{' (fitted)' if ratio.fitted else ''}",
+            f"{ratio.deviation:+.1%}{' (own V, t)' if ratio.fitted else ''}",
         )
         for ratio in comparison.ratios
     ]

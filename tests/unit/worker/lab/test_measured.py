@@ -36,7 +36,7 @@ SOUND = bench(
     result("ar", "ar", 8, 0, 1, turn(28, None, 30)),
     result("sd(m)", "sd", 4, 2, 1, turn(32, 20, 53, ACCEPTED), turn(32, 20, 53, ACCEPTED), turn(99, 99, 999, ACCEPTED)),
     result("sd(2m)", "sd", 8, 2, 1, turn(44, 24, 71, ACCEPTED)),
-    result("psd(2m)", "psd", 8, 2, 2, turn(500, 500, 500, (0.1, 0.1), rate=4 * 2.2 / 0.033)),
+    result("psd(2m)", "psd", 8, 2, 2, turn(32, 20, 500, (0.1, 0.1), rate=4 * 2.2 / 0.033)),
 )
 
 
@@ -105,6 +105,20 @@ def test_two_batches_are_predicted_from_one() -> None:
     assert set(by_name) == {"ar", "sd(m)", "sd(2m)", "psd(2m)"}
     assert by_name["psd(2m)"].predicted == pytest.approx(4 * 2.2 / 0.033)
     assert by_name["psd(2m)"].deviation == pytest.approx(0)
+
+
+def test_lanes_that_slow_each_other_down_do_so_in_the_prediction() -> None:
+    """V is 10 % longer beside the drafter, t twice as long; a step of `psd`, and its acceptance, are not read."""
+    slowed = bench(*SOUND.results[:3], result("psd(2m)", "psd", 8, 2, 2, turn(35.2, 40, 500, (0.1, 0.1))))
+    fleet = measured_fleet(slowed, 1)
+    assert fleet.two is not None
+    assert fleet.two.verify_ms(8, 0) == pytest.approx(1.1 * 28)
+    assert fleet.two.draft_ms(4, 3) == pytest.approx(60)
+    assert fleet.on_n.verify_ms(4, 2) == 32
+    (psd,) = (one for one in predict_bench(slowed, fleet, Workload()) if one.scenario.mode == "psd")
+    assert psd.step_ms == pytest.approx(41)
+    assert psd.tokens_a_cycle == pytest.approx(2.2)
+    assert measured_fleet(bench(*SOUND.results[:3]), 1).two is None
 
 
 def test_all_devices_are_those_of_two_batches() -> None:
