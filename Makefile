@@ -36,7 +36,7 @@ format: install ## rewrite the code as ruff likes it
 	$(BIN)/ruff check --fix .
 
 bench: install ## plain decoding, speculation and two batches side by side, with the embedded pair
-	$(BIN)/worker bench --scenarios "ar,sd(m),sd(2m),sd(all),psd(2m)"
+	$(BIN)/worker bench --scenarios "ar,sd(m),sd(2m),psd(2m)"
 
 lock: ## resolve the newest versions that pyproject.toml allows into requirements.lock (then run the tests)
 	ops/lock.sh > requirements.lock.new && mv requirements.lock.new requirements.lock

@@ -102,6 +102,5 @@ def test_what_the_ranks_recorded_is_kept_and_drawn(bench: Bench, folder: Path, n
     assert (engine["end"][:, Stage.SCHEDULE] > engine["begin"][:, Stage.SCHEDULE]).mean() > 0.9
     assert (engine["end"][:, Stage.UPDATE] > engine["begin"][:, Stage.UPDATE]).mean() > 0.9
     drawn = trace.events(records, virtual=True, title=name)
-    names = {event["name"].split(" #")[0] for event in drawn["traceEvents"]}
-    assert {"schedule", "update"} <= names
+    assert {"schedule", "update", "forward"} <= {event["name"].split()[0] for event in drawn["traceEvents"]}
     assert json.loads(json.dumps(drawn)) == drawn
