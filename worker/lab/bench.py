@@ -179,16 +179,18 @@ def measure(wanted: Wanted, folder: Path, say: Say) -> Bench:
     if not asked:
         raise BenchError("nothing is left to measure")
     say(f"starting {len(asked)} engines")
-    sides = [Side(setup, folder / f"{setup.scenario.name}.log") for setup in asked]
+    sides: list[Side] = []
     try:
+        for setup in asked:
+            sides.append(Side(setup, folder / f"{setup.scenario.name}.log"))
         for side in sides:
             side.ready()
         disturbance = check()
         turns, disturbed = _take_turns(sides, wanted.turns, folder, say)
         disturbance = disturbance or disturbed
     finally:
-        with ThreadPoolExecutor(len(sides)) as pool:  # each takes seconds to end
-            list(pool.map(Side.end, sides))
+        with ThreadPoolExecutor(len(asked)) as pool:  # each takes seconds to end
+            list(pool.map(Side.close, sides))
     first = turns[asked[0].scenario.name][0]
     return Bench(
         pair=f"{wanted.pair}, m = {wanted.m}",

@@ -11,8 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from producer.record.models import Row
-from worker.engine.placement import parse_devices
-from worker.lab import figure, pairs, paper, prompts, report
+from worker.lab import figure, flags, pairs, paper, prompts, report
 from worker.lab.bench import DEFAULT_SCENARIOS, SCENARIOS, BenchError, Wanted, measure
 from worker.lab.pairs import PairError
 from worker.lab.pictures import PictureError, require_matplotlib
@@ -58,16 +57,18 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--model", help="folder of a target model of your own, with --draft-model")
     made.add_argument("--draft-model", help="folder of its draft model")
     made.add_argument("--virtual", metavar="PROFILE", help=f"imagined devices: {', '.join(names())}")
-    made.add_argument("-m", type=_counts, default=(8,), help="rows verified together; several as 8,16 (default: 8)")
-    made.add_argument("-k", type=_count, help="drafted tokens a step (default: 1; with --virtual the plan's best)")
-    made.add_argument("--rows", type=_count, help="how many rows (default: 8 times m; of --prompts, all)")
+    made.add_argument(
+        "-m", type=flags.counts, default=(8,), help="rows verified together; several as 8,16 (default: 8)"
+    )
+    made.add_argument("-k", type=flags.count, help="drafted tokens a step (default: 1; with --virtual the plan's best)")
+    made.add_argument("--rows", type=flags.count, help="how many rows (default: 8 times m; of --prompts, all)")
     made.add_argument(
         "--tokens",
-        type=_count,
+        type=flags.count,
         default=64,
         help="tokens of each answer (default: 64; rows of --prompts have their own)",
     )
-    made.add_argument("--turns", type=_count, default=3, help="turns of each way (default: 3)")
+    made.add_argument("--turns", type=flags.count, default=3, help="turns of each way (default: 3)")
     made.add_argument(
         "--scenarios", type=_scenarios, default=DEFAULT_SCENARIOS, help="ways to measure, as ar,sd(m),psd(2m)"
     )
@@ -75,13 +76,15 @@ def parser() -> argparse.ArgumentParser:
         "--categories", default="", help=f"of Spec-Bench (default: all): {', '.join(prompts.categories())}"
     )
     made.add_argument(
-        "--prompt-chars", type=_count, default=_PROMPT_CHARS, help="cut Spec-Bench's questions (default: 600)"
+        "--prompt-chars", type=flags.count, default=_PROMPT_CHARS, help="cut Spec-Bench's questions (default: 600)"
     )
     made.add_argument("--prompts", type=Path, help="a file of rows of your own in place of Spec-Bench")
     made.add_argument(
-        "--verifier-cpus", type=_cpus, help="cores that are the target's device (default: the first half)"
+        "--verifier-cpus", type=flags.cpus, help="cores that are the target's device (default: the first half)"
     )
-    made.add_argument("--drafter-cpus", type=_cpus, help="cores that are the drafter's device (default: the others)")
+    made.add_argument(
+        "--drafter-cpus", type=flags.cpus, help="cores that are the drafter's device (default: the others)"
+    )
     made.add_argument("--engine-args", default="", help="anything else for every engine, in `vllm serve`'s flags")
     made.add_argument("--json", type=Path, metavar="FILE", help="leave the numbers here (with several m: FILE-mM)")
     made.add_argument("--png", type=Path, metavar="FILE", help="leave a picture here (the same)")
@@ -214,23 +217,6 @@ def _say(line: str) -> None:
 def _fail(message: str) -> int:
     sys.stderr.write(f"worker bench: {' '.join(message.split())}\n")
     return 2
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return int(text)
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(map(_count, text.split(",")))
-
-
-def _cpus(text: str) -> tuple[int, ...]:
-    try:
-        return parse_devices(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _scenarios(text: str) -> tuple[str, ...]:

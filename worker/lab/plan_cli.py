@@ -1,14 +1,13 @@
 """The command `worker plan`."""
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from worker.lab import plan_report, report
+from worker.lab import flags, plan_report, report
 from worker.lab.measured import MeasuredError, measured_fleet
 from worker.lab.plan import Fleet, fleet_of, plan, predict_bench
 from worker.lab.predict import Workload
@@ -37,14 +36,16 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--virtual", metavar="PROFILE", help=f"imagined devices: {', '.join(names())}")
     made.add_argument("--bench", type=Path, metavar="FILE", help="what `worker bench --json` has left")
-    made.add_argument("--in-flight", type=_count, help="rows at once, 2m (default: the bench's, or 64)")
-    made.add_argument("-k", type=_range, help="drafts to try, as 3 or 1-5 (default; of a flat profile, 1)")
-    made.add_argument("--devices", type=_count, help="how many you have: what they could do as copies of something")
-    made.add_argument("--prompt-tokens", type=_tokens, default=200, help="of a row, in the mean (default: 200)")
-    made.add_argument("--output-tokens", type=_count, help="of an answer (default: the bench's, or 256)")
+    made.add_argument("--in-flight", type=flags.count, help="rows at once, 2m (default: the bench's, or 64)")
+    made.add_argument("-k", type=flags.span, help="drafts to try, as 3 or 1-5 (default; of a flat profile, 1)")
+    made.add_argument(
+        "--devices", type=flags.count, help="how many you have: what they could do as copies of something"
+    )
+    made.add_argument("--prompt-tokens", type=flags.tokens, default=200, help="of a row, in the mean (default: 200)")
+    made.add_argument("--output-tokens", type=flags.count, help="of an answer (default: the bench's, or 256)")
     made.add_argument(
         "--host-ms",
-        type=_ms,
+        type=flags.ms,
         help="with --virtual: of a step that nothing hides (default: of --bench, its ar's; else 0)",
     )
     made.add_argument("--every", action="store_true", help="a row for each number of drafts, not for the best only")
@@ -124,30 +125,3 @@ def _read(path: Path) -> Bench:
         return report.from_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise PlanError(f"{path}: {error}") from None
-
-
-def _ms(text: str) -> float:
-    number = float(text) if text.replace(".", "", 1).isdigit() else math.nan
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in ms")
-    return number
-
-
-def _tokens(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return int(text)
-
-
-def _range(text: str) -> range:
-    first, _, last = text.partition("-")
-    drafts = range(_count(first), _count(last or first) + 1)
-    if not drafts:
-        raise argparse.ArgumentTypeError(f"{text!r} holds no number")
-    return drafts

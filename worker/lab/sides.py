@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from worker.lab.result import Scenario, Turn
 from worker.lab.side_common import Told
@@ -84,7 +84,7 @@ class Side:
         turn = answer["turn"]
         return Turn(**{**turn, "acceptance_at": tuple(turn["acceptance_at"])}), answer["texts"]
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End it, and its engine."""
         with suppress(OSError):  # what was not written yet goes nowhere
             assert self._process.stdin is not None
@@ -94,14 +94,6 @@ class Side:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-    def __enter__(self) -> Self:
-        """Nothing: it was started when it was made."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End it."""
-        self.end()
 
     def _write(self, message: str) -> None:
         assert self._process.stdin is not None

@@ -1,7 +1,7 @@
 """A rank that drafts and verifies by itself, or only decodes, with a stage clock: vLLM's own `ar` and `sd`, measured.
 
-Named in `modes.py`; runs in vLLM's processes. A record of `sd` holds the draft that follows
-the verification, so one ring has both V and t.
+Named in `modes.py`; runs in vLLM's processes. A record of `sd` holds the draft that follows the verification, so one
+ring has both V and t.
 """
 
 from typing import Any

@@ -42,11 +42,11 @@ Numbers = NDArray[np.uint64]
 def mixed(numbers: Numbers) -> Numbers:
     """Each number's own random one (the finalizer of SplitMix64, Steele et al. 2014)."""
     with np.errstate(over="ignore"):
-        mixed = numbers * np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        result: Numbers = mixed ^ (mixed >> np.uint64(31))
-    return result
+        bits = numbers * np.uint64(0x9E3779B97F4A7C15)
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        bits ^= bits >> np.uint64(31)
+    return bits
 
 
 def target_ids(seeds: Numbers, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -175,7 +175,7 @@ class VirtualDrafts(_VirtualRunner):
         """[requests, drafts] int32 for what follows the sampled ids."""
         start = time.monotonic()
         count = self.num_spec_tokens
-        first, _counts = self.places()
+        first = self.places()[0]
         following = first + (sampled_token_ids != REJECTED).sum(dim=1).numpy()
         acceptance = np.array([self.profile.accepted_at(position) for position in range(count)])
         ids = draft_ids(self.seeds(), following[:, None] + np.arange(count), acceptance)

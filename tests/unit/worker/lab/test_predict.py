@@ -99,3 +99,35 @@ def test_rows_that_are_hardly_more_than_a_prompt_in_a_large_batch() -> None:
         for mode, drafts in (("ar", 0), ("psd", 2)):
             found = predict(linear, Scenario("x", mode, in_flight, drafts, 4), Workload(100, 1))
             assert 0 < found.tokens_per_s < math.inf
+
+
+@pytest.mark.parametrize(
+    ("alpha_v", "ratio"),
+    [
+        (0.1, 1.44),
+        (0.5, 1.86),
+        (1, 1.99),
+        (1.26, 2.00),
+        (1.68, 1.98),
+        (3, 1.82),
+        (5.2, 1.59),
+        (10, 1.36),
+        (20, 1.21),
+    ],
+)
+def test_the_methods_own_theory(alpha_v: float, ratio: float) -> None:
+    """MineDraft, section "Theory": drafting for a time t gets a share 1 - exp(-alpha t) of all that could be accepted,
+    for V + t with one batch and max(V, t) with two; each takes the t that is best for it.
+
+    Drafts so cheap that they come at any moment, each accepted as often as makes the two alike, are that model.
+    """
+    drafts_a_v = 500
+    timings = ProfileTimings(
+        Profile("p", 4, PassCost(1), PassCost(1 / drafts_a_v), acceptance=(math.exp(-alpha_v / drafts_a_v),))
+    )
+    tried = [round(drafts_a_v * 1.03**power) for power in range(-120, 60)]
+
+    def best(mode: Mode, in_flight: int) -> float:
+        return max(of(mode, in_flight, drafts, timings).steady_tokens_per_s for drafts in tried if drafts)
+
+    assert best("psd", 2) / best("sd", 1) == pytest.approx(ratio, abs=0.006)

@@ -1,5 +1,6 @@
 """A side that fails says why, in one line."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,13 @@ def setup(tmp_path: Path, program: str) -> Setup:
 
 
 def test_an_engine_that_cannot_start(tmp_path: Path) -> None:
-    with Side(setup(tmp_path, "engine"), tmp_path / "log") as side, pytest.raises(SideError) as failed:
+    with closing(Side(setup(tmp_path, "engine"), tmp_path / "log")) as side, pytest.raises(SideError) as failed:
         side.ready()
     assert str(failed.value) == f"ar failed: model not found: there is no folder {tmp_path / 'nowhere'}"
 
 
 def test_a_side_that_is_gone(tmp_path: Path) -> None:
     side = Side(setup(tmp_path, "engine"), tmp_path / "log")
-    side.end()
+    side.close()
     with pytest.raises(SideError, match="ar failed"):
         side.turn()
