@@ -5,6 +5,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from worker.lab.tiny import build_tiny_model
 
 CHATS = ["What is the capital of France?", "Name three primary colors.", "Hi \x04 😀 日本 1234"]
@@ -58,6 +60,7 @@ def test_the_embedded_model(fresh_model: Path, tmp_path: Path) -> None:
     assert report["neutral"]
 
 
+@pytest.mark.full  # every other test with vLLM loads it, too
 def test_the_tiny_model(tmp_path: Path) -> None:
     report = generate(build_tiny_model(tmp_path / "tiny"), tmp_path)
     assert len(set(report["texts"])) == len(CHATS)
