@@ -2,7 +2,7 @@
 
 import typer
 
-from producer.cli import redis, results, status, submit, watch
+from producer.cli import control, purge, redis, results, status, submit, watch
 
 app = typer.Typer(
     name="producer",
@@ -15,6 +15,9 @@ app.command()(submit.submit)
 app.command()(status.status)
 app.command()(watch.watch)
 app.command()(results.results)
+for command in (control.cancel, control.pause, control.resume, control.retry):
+    app.command()(command)
+app.command()(purge.purge)
 app.add_typer(redis.app, name="redis")
 
 

@@ -12,6 +12,7 @@ import typer
 from redis.asyncio import Redis
 from rich.console import Console
 
+from producer.cli import durations
 from producer.record.connection import RedisUnavailable, connect, plain_errors, reach
 from producer.record.jobs import JobStatus, status
 from producer.server.embedded import EmbeddedRedis
@@ -41,7 +42,7 @@ RedisOption = Annotated[
         "--redis",
         metavar="URL",
         envvar="MINEDRAFT_REDIS_URL",
-        help="redis://, rediss:// or unix:// URL; without it, this user's embedded server.",
+        help="redis://, rediss://, unix:// or sentinel:// URL; without it, this user's embedded server.",
     ),
 ]
 
@@ -77,13 +78,14 @@ def printable(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Tell people something, on one line however narrow their terminal."""
-    people.print(text, markup=False, soft_wrap=True)
+    """Tell people something, on one line however narrow their terminal, and harmless to it."""
+    people.print(printable(text), markup=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on a line of standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """One JSON object on a line of standard output; what a terminal might obey in it is written as \\u escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    sys.stdout.write("".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text) + "\n")
 
 
 @asynccontextmanager
@@ -123,3 +125,15 @@ async def find_job(redis: Redis, job_id: str) -> JobStatus:
     if found is None:
         raise Refused(f"there is no job {job_id!r}")
     return found
+
+
+def duration_option(name: str, text: str | None) -> int | None:
+    """An option's duration in seconds; None when it was not given.
+
+    Raises:
+        Refused: it is no duration.
+    """
+    try:
+        return None if text is None else durations.seconds(text)
+    except ValueError as error:
+        raise Refused(f"{name}: {error}") from None

@@ -12,7 +12,9 @@ from typing import IO, Annotated
 import typer
 
 from producer.cli.common import ExitCode, JobArgument, RedisOption, Refused, find_job, redis_at, run, say
+from producer.cli.consume import consume_into
 from producer.record import jobs
+from producer.record.jobs import JobStatus
 
 
 class Order(StrEnum):
@@ -26,18 +28,34 @@ def results(
     job: JobArgument,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE|-", help="Where to.")] = "-",
     order: Annotated[Order, typer.Option(help="As submitted, or as rows ended.")] = Order.COMPLETION,
+    consume: Annotated[
+        bool, typer.Option("--consume", help="Move them out of Redis into FILE, until the job has ended.")
+    ] = False,
     redis: RedisOption = None,
 ) -> None:
     """Write a job's results: a line of JSON for each row that has ended, answered or failed.
 
     Works while the job runs. A file appears whole or not at all.
+
+    With --consume FILE grows as rows end, and their results leave Redis. Whatever is interrupted, the same command
+    goes on, and each row is in FILE once. A job that paused itself, by its --max-error-rate, ends it with exit 1.
     """
-    run(_results(job, output, order, redis))
+    run(_consume(job, output, order, redis) if consume else _results(job, output, order, redis))
+
+
+async def _consume(job_id: str, output: str, order: Order, url: str | None) -> int:
+    if output == "-":
+        raise Refused("--consume needs -o FILE: results leave Redis only for a disk")
+    if order is Order.INPUT:
+        raise Refused("--consume writes rows as they end; --order input is for results that stay in Redis")
+    async with redis_at(url) as redis:
+        return await consume_into(redis, job_id, Path(output))
 
 
 async def _results(job_id: str, output: str, order: Order, url: str | None) -> int:
     async with redis_at(url) as redis:
         job = await find_job(redis, job_id)
+        _spare_consumed(job, Path(output))
         written = 0
         try:
             with _destination(output) as stream:
@@ -49,9 +67,19 @@ async def _results(job_id: str, output: str, order: Order, url: str | None) -> i
             return ExitCode.FINE
         except OSError as error:
             raise Refused(f"{output}: {error.strerror}") from None
+    consumed = f", {job.consumed} were consumed earlier" if job.consumed else ""
     missing = "" if job.state.ended else f" (the job is {job.state}, more will come)"
-    say(f"{written} of {job.rows} rows written to {output}{missing}")
+    say(f"{written} of {job.rows} rows written to {output}{consumed}{missing}")
     return ExitCode.FINE
+
+
+def _spare_consumed(job: JobStatus, path: Path) -> None:
+    """Replace no file that may be the only place where results of the job are."""
+    if job.consumed and path.is_file() and path.stat().st_size:
+        raise Refused(
+            f"{path} is not replaced: {job.consumed} rows of job {job.job_id} were consumed and are in such a file "
+            f"only (`--consume` goes on with it)"
+        )
 
 
 @contextmanager

@@ -9,20 +9,39 @@ from typing import Annotated, BinaryIO
 import typer
 from redis.asyncio import Redis
 
-from producer.cli.common import ExitCode, JsonOption, RedisOption, Refused, print_json, printable, redis_at, run, say
+from producer.cli.common import (
+    ExitCode,
+    JsonOption,
+    RedisOption,
+    Refused,
+    duration_option,
+    print_json,
+    printable,
+    redis_at,
+    run,
+    say,
+)
 from producer.intake.submission import DuplicateIds, NothingReadable, Submitted, submit_lines
 from producer.record import fleet
-from producer.record.jobs import SubmissionLost
+from producer.record.jobs import JobOptions, SubmissionLost
 from producer.record.models import TARGET
 
 
 def submit(
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines: OpenAI Batch lines or short ones.")],
+    *,
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="The served model to ask (default: the only one served).")
     ] = None,
     name: Annotated[str | None, typer.Option(help="A name for people (default: the file's).")] = None,
     new: Annotated[bool, typer.Option("--new", help="Start another job even if the same rows were submitted.")] = False,
+    priority: Annotated[int, typer.Option(metavar="N", help="-100 to 100: jobs of a higher one go first.")] = 0,
+    max_error_rate: Annotated[
+        float | None, typer.Option(metavar="RATE", help="Pause the job when a larger share of its rows fails: 0 to 1.")
+    ] = None,
+    ttl: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Purge the job so long after its end, as in 7d or 12h.")
+    ] = None,
     json: JsonOption = False,
     redis: RedisOption = None,
 ) -> None:
@@ -31,10 +50,30 @@ def submit(
     Each line is one row: {"prompt": ...}, {"messages": [...]} (with optional custom_id and sampling parameters), or
     an OpenAI Batch line. Lines that cannot be used become error rows. The same rows again find the job that is there.
     """
-    run(_submit(file, model=model, name=name, new=new, as_json=json, url=redis))
+    run(
+        _submit(
+            file,
+            model=model,
+            name=name,
+            new=new,
+            asked=(priority, max_error_rate, ttl),
+            as_json=json,
+            url=redis,
+        )
+    )
 
 
-async def _submit(file: str, *, model: str | None, name: str | None, new: bool, as_json: bool, url: str | None) -> int:
+async def _submit(
+    file: str,
+    *,
+    model: str | None,
+    name: str | None,
+    new: bool,
+    asked: tuple[int, float | None, str | None],
+    as_json: bool,
+    url: str | None,
+) -> int:
+    options = _options(*asked)
     # asyncio's own handler would wait for a read from standard input that may never end.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
@@ -48,6 +87,7 @@ async def _submit(file: str, *, model: str | None, name: str | None, new: bool, 
                     model=chosen,
                     name=printable(name or ("stdin" if file == "-" else Path(file).name)),
                     new=new,
+                    options=options,
                 )
             except (DuplicateIds, NothingReadable, SubmissionLost) as error:
                 raise Refused(f"{file}: {error}") from None
@@ -62,17 +102,26 @@ async def _submit(file: str, *, model: str | None, name: str | None, new: bool, 
             }
         )
     else:
-        _tell(file, done, chosen)
+        _tell(file, done, chosen, options)
     return ExitCode.FINE
 
 
-def _tell(file: str, done: Submitted, model: str) -> None:
+def _options(priority: int, max_error_rate: float | None, ttl: str | None) -> JobOptions:
+    if not -100 <= priority <= 100:
+        raise Refused(f"--priority: {priority} is not in -100 to 100")
+    if max_error_rate is not None and not 0 <= max_error_rate <= 1:
+        raise Refused(f"--max-error-rate: {max_error_rate} is not in 0 to 1")
+    return JobOptions(priority, max_error_rate, duration_option("--ttl", ttl))
+
+
+def _tell(file: str, done: Submitted, model: str, options: JobOptions) -> None:
     if done.resumed:
-        say(f"{printable(file)}: these rows are job {done.job_id} already ({done.state}); --new would start another")
+        kept = "" if options == JobOptions() else ", with the options that it has"
+        say(f"{file}: these rows are job {done.job_id} already ({done.state}){kept}; --new would start another")
     else:
         refused = f", {done.invalid} of them refused (see the results)" if done.invalid else ""
-        say(f"{printable(file)}: {done.rows} rows for model {model!r}{refused}; job {done.job_id}")
-    sys.stdout.write(done.job_id + "\n")
+        say(f"{file}: {done.rows} rows for model {model!r}{refused}; job {done.job_id}")
+    sys.stdout.write(printable(done.job_id) + "\n")
 
 
 async def _choose_model(redis: Redis, asked: str | None) -> str:

@@ -4,28 +4,21 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from producer.cli.common import ExitCode, JobArgument, RedisOption, find_job, people, redis_at, run, say
-from producer.record import fleet
+from producer.cli.waiting import POLL_SECONDS, Doubts, stopped_itself
 from producer.record.jobs import JobStatus
-from producer.record.models import TARGET, JobState
-
-#: How often Redis is asked.
-POLL_SECONDS = 0.25
 
 #: How often a line is printed where there is no terminal to draw a bar on.
 LINE_SECONDS = 5.0
 
-#: How often a watcher looks whether anybody works on the job.
-PATIENCE_SECONDS = 10.0
-
 
 def watch(job: JobArgument, redis: RedisOption = None) -> None:
-    """Watch a job until it has ended (exit 0: every row answered, 1: some failed). Ctrl-C stops only the watching."""
+    """Watch a job until it has ended (exit 0: every row answered, 1: some failed). Ctrl-C stops only the watching.
+
+    A paused job is waited for; one that paused itself, by its --max-error-rate, ends the watching with exit 1.
+    """
     run(_watch(job, redis))
 
 
@@ -33,46 +26,15 @@ async def _watch(job_id: str, url: str | None) -> int:
     async with redis_at(url) as redis:
         seen = await find_job(redis, job_id)
         with _Bar(seen) if people.is_terminal else _Lines(seen) as view:
-            doubts = _Doubts()
+            doubts = Doubts()
             while not seen.state.ended:
+                await doubts.patiently(doubts.voice, redis, seen)
+                if stopped_itself(seen):
+                    break
                 await asyncio.sleep(POLL_SECONDS)
-                try:
-                    seen = await find_job(redis, job_id)
-                    await doubts.voice(redis, seen)
-                except (RedisConnectionError, RedisTimeoutError) as error:
-                    doubts.say_once(f"Redis is away, waiting for it: {error}")
+                seen = await doubts.patiently(find_job, redis, job_id)
                 view.show(seen)
     return ExitCode.SOME_ROWS_FAILED if seen.failed or seen.done < seen.rows else ExitCode.FINE
-
-
-class _Doubts:
-    """Says why a job may not be moving: once, and again when it was different in between."""
-
-    def __init__(self) -> None:
-        self._said = ""
-        self._due = time.monotonic() + PATIENCE_SECONDS
-
-    async def voice(self, redis: Redis, job: JobStatus) -> None:
-        """Look, now and then, whether anybody works on the job."""
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + PATIENCE_SECONDS
-            self.say_once(_why_it_waits(job, {card.model for card in await fleet.living(redis)}))
-
-    def say_once(self, doubt: str) -> None:
-        """Say it, unless it was said last; nothing is the end of a doubt."""
-        if doubt and doubt != self._said:
-            say(doubt)
-        self._said = doubt
-
-
-def _why_it_waits(job: JobStatus, served: set[str]) -> str:
-    """Why no row of the job can end now; empty when some can."""
-    if job.state is JobState.SUBMITTING:
-        return f"job {job.job_id} is still being submitted (what a dead producer left is removed after a day)"
-    if job.state.ended or job.model in served or (served and job.model == TARGET):
-        return ""
-    working = f"those at work serve {', '.join(sorted(served))}" if served else "none is running"
-    return f"no worker serves model {job.model!r} ({working}); the job waits"
 
 
 @dataclass

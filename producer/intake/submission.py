@@ -10,7 +10,7 @@ from producer.intake.lines import Line, numbered_lines
 from producer.intake.rows import Reject, parse_line
 from producer.intake.unique import SeenIds
 from producer.record.connection import heed_cancel
-from producer.record.jobs import Submission, status
+from producer.record.jobs import JobOptions, Submission, status
 from producer.record.models import JobState, Outcome, RowFault
 
 #: How files begin that people submit by mistake.
@@ -44,16 +44,19 @@ class Submitted:
     resumed: bool
 
 
-async def submit_lines(redis: Redis, stream: BinaryIO, *, model: str, name: str, new: bool) -> Submitted:
+async def submit_lines(
+    redis: Redis, stream: BinaryIO, *, model: str, name: str, new: bool, options: JobOptions | None = None
+) -> Submitted:
     """Submit every line of `stream` as one job; memory does not grow with it.
 
-    The same rows for the same model give the job that was made of them before (`resumed`), unless `new`.
+    The same rows for the same model give the job that was made of them before (`resumed`), unless `new`; it keeps
+    the options that it has.
 
     Raises:
         DuplicateIds, NothingReadable: the input is refused; nothing of it stays.
         redis.exceptions.RedisError: Redis failed; nothing of it can run.
     """
-    staged = await Submission.begin(redis, model=model, name=name)
+    staged = await Submission.begin(redis, model=model, name=name, options=options)
     try:
         digest = await _stage(staged, stream)
         heed_cancel()  # an interrupted submission must not end as a job

@@ -4,14 +4,36 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from redis import exceptions
-from redis.asyncio import Redis
+from redis.asyncio import ConnectionPool, Redis
 
-#: For every client of ours: no command blocks in Redis, so one that takes this long is lost (seconds).
-TIMEOUTS: dict[str, Any] = {"socket_connect_timeout": 5.0, "socket_timeout": 30.0}
+from producer.record.failover import SentinelPool, leave_replicas
+from producer.record.trouble import Trouble, trouble
 
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long Redis may take, in seconds, before a connection is given up.
+
+    Attributes:
+        connect: until a connection stands.
+        answer: until a command is sent, and again until it is answered. No command of ours blocks in Redis.
+    """
+
+    connect: float = 5.0
+    answer: float = 30.0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The same in redis-py's words."""
+        return {"socket_connect_timeout": self.connect, "socket_timeout": self.answer}
+
+
+#: For people and their commands: better slow than broken off.
+PATIENT = Patience()
 
 #: How long a server may take to answer the first word (seconds).
 REACH_SECONDS = 5.0
@@ -21,25 +43,59 @@ _SCRIPT_PLACE = re.compile(
     r" ?script: \w+, on @user_script:\d+\.?|ERR Error running script \([^)]*\): @user_script:\d+: ?"
 )
 
+_SAID = {
+    Trouble.UNREACHABLE: "cannot be reached",
+    Trouble.TIMEOUT: "cannot be reached",
+    Trouble.FULL: "is full",
+    Trouble.READ_ONLY: "takes no writes",
+    Trouble.DISK: "cannot write to its disk",
+    Trouble.REFUSED: "refuses this user",
+    Trouble.OTHER: "refuses",
+}
+
 
 class RedisUnavailable(Exception):  # noqa: N818 - a state of the world, not a fault of the call
     """Redis cannot be reached or refuses to serve; the message is one line for the user."""
 
 
-def connect(url: str) -> Redis:
-    """A client for `url` (`redis://`, `rediss://` or `unix://`); text in, text out. Connects on first use.
+def connect(url: str, patience: Patience = PATIENT) -> Redis:
+    """A client for `url`; text in, text out. Connects on first use.
+
+    Args:
+        url: `redis://`, `rediss://` (TLS) or `unix://` as redis-py reads them, with its parameters
+            (`?ssl_ca_certs=FILE`, `?db=1`), but TLS also checks the server's name; or `sentinel://`, as
+            `failover.SentinelPool` reads it.
+        patience: when a silent server is given up.
 
     Raises:
         RedisUnavailable: the URL is not one of Redis.
     """
+    # What is no text in Redis (somebody else's doing) must not be an error of every command that meets it.
+    text = {"decode_responses": True, "encoding_errors": "surrogateescape"}
+    client: Redis = Redis.from_pool(pool_for(url, patience, **text))
+    return client
+
+
+def pool_for(url: str, patience: Patience, **options: Any) -> ConnectionPool:
+    """The connections of a client for `url`; `options` are redis-py's, for each connection.
+
+    Raises:
+        RedisUnavailable: the URL is not one of Redis.
+    """
+    scheme = url.partition("://")[0]
+    if scheme in ("rediss", "sentinels"):
+        options["ssl_check_hostname"] = True  # redis-py would take any server's certificate of the same authority
     try:
-        client: Redis = Redis.from_url(url, decode_responses=True, **TIMEOUTS)
-        pool = client.connection_pool
+        if scheme in ("sentinel", "sentinels"):
+            pool: ConnectionPool = SentinelPool.from_url(url, **patience.options, **options)
+        else:
+            pool = ConnectionPool.from_url(url, **patience.options, **options)
+        leave_replicas(pool)
         pool.connection_class(**pool.connection_kwargs)  # what the URL asks for is judged only here
     except (ValueError, TypeError) as error:
         reason = "" if "@" in url else f": {error}"  # which may quote a piece of the password
         raise RedisUnavailable(f"{shown(url)} is not a Redis URL{reason}") from None
-    return client
+    return pool
 
 
 async def reach(redis: Redis) -> None:
@@ -72,16 +128,13 @@ async def plain_errors(url: str) -> AsyncIterator[None]:
     try:
         yield
     except exceptions.RedisError as error:
-        match error:
-            case exceptions.AuthenticationError():
-                what = "refuses the password"
-            case exceptions.OutOfMemoryError():
-                what = "is full"
-            case exceptions.ConnectionError() | exceptions.TimeoutError():
-                what = "cannot be reached"
-            case _:
-                what = "refuses"
-        raise RedisUnavailable(f"Redis at {shown(url)} {what}: {_SCRIPT_PLACE.sub('', str(error))}") from None
+        what = "refuses the password" if isinstance(error, exceptions.AuthenticationError) else _SAID[trouble(error)]
+        raise RedisUnavailable(f"Redis at {shown(url)} {what}: {told(error)}") from None
+
+
+def told(error: Exception) -> str:
+    """What the server said, without the place in our script where it said it."""
+    return _SCRIPT_PLACE.sub("", str(error)) or type(error).__name__
 
 
 def shown(url: str) -> str:

@@ -47,11 +47,17 @@ async def retire(redis: Redis, worker_id: str) -> None:
 
 
 async def living(redis: Redis) -> list[WorkerCard]:
-    """The workers whose heartbeat has not run out."""
-    return [_read(text) for text in await scripts.run(redis, "living")]
+    """The workers whose heartbeat has not run out; what is no worker's card is passed over."""
+    return [card for text in await scripts.run(redis, "living") if (card := _read(text)) is not None]
 
 
-def _read(text: str) -> WorkerCard:
-    said = json.loads(text)
-    # A newer worker may say more than this version knows.
-    return WorkerCard(**{field.name: said[field.name] for field in fields(WorkerCard)})
+def _read(text: str) -> WorkerCard | None:
+    try:
+        said = json.loads(text)
+        # A newer worker may say more than this version knows.
+        values = {field.name: said[field.name] for field in fields(WorkerCard)}
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    numbers = ("slots", "pid")
+    right = all(isinstance(value, int if name in numbers else str) for name, value in values.items())
+    return WorkerCard(**values) if right else None

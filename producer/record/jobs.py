@@ -2,25 +2,31 @@
 
 import base64
 import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from redis.asyncio import Redis
 
 from producer.record import scripts
+from producer.record.control import sweep
 from producer.record.keys import key
-from producer.record.models import JobState, Outcome, Row
-
-#: Rows in a shard: the unit that a worker leases. Small enough that two workers share a short job and that
-#: little is repeated when one dies, large enough that a claim (one round trip) is cheap beside its rows.
-SHARD_ROWS = 16
-
-#: A submission that got no rows for so long was left by a producer that is dead; the next one removes it.
-_ABANDONED_MS = 24 * 3600 * 1000
+from producer.record.models import SHARD_ROWS, JobState, Outcome, Row
 
 #: Results read from Redis in one round trip.
 _PAGE = 256
+
+_COUNTERS = (
+    "rows",
+    "done",
+    "failed",
+    "invalid",
+    "consumed",
+    "attempts_lost",
+    "prompt_tokens",
+    "completion_tokens",
+    "priority",
+)
 
 
 class SubmissionLost(Exception):  # noqa: N818 - a state that the caller reports
@@ -28,11 +34,28 @@ class SubmissionLost(Exception):  # noqa: N818 - a state that the caller reports
 
 
 @dataclass(frozen=True, slots=True)
+class JobOptions:
+    """How a job is treated; what its answers are does not depend on it.
+
+    Attributes:
+        priority: -100 to 100; as long as a job of a higher one has shards to claim, no other gets a turn.
+        max_error_rate: the job pauses itself when more than this share of its rows fails, 50 of them seen; 0 to 1.
+        ttl_s: how long the job stays in Redis after its end, in seconds; None: until it is purged.
+    """
+
+    priority: int = 0
+    max_error_rate: float | None = None
+    ttl_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """A job's counters as Redis has them; times are seconds since the epoch, None for "not yet".
 
     `done` counts every row that has ended, `failed` those of them that ended with an error, `invalid` those
-    that were refused at intake already (they are in `failed` too).
+    that were refused at intake already (they are in `failed` too), `consumed` those whose result has left Redis.
+    `attempts_lost` counts claims of a shard that took their worker or engine down, or went silent. `reason` says
+    why a job paused itself, and is empty otherwise.
     """
 
     job_id: str
@@ -43,8 +66,12 @@ class JobStatus:
     done: int
     failed: int
     invalid: int
+    consumed: int
+    attempts_lost: int
     prompt_tokens: int
     completion_tokens: int
+    priority: int
+    reason: str
     created: float | None
     started: float | None
     ended: float | None
@@ -62,6 +89,7 @@ class Submission:
     rows: int = 0
     invalid: int = 0
     _shards: int = 0
+    _calls_made: int = 0
     _good: list[str | int] = field(default_factory=list)
     _bad: list[str | int] = field(default_factory=list)
     _calls: list[scripts.Call] = field(default_factory=list)
@@ -71,11 +99,15 @@ class Submission:
     BUFFERED_BYTES = 1 << 20
 
     @classmethod
-    async def begin(cls, redis: Redis, *, model: str, name: str) -> "Submission":
+    async def begin(cls, redis: Redis, *, model: str, name: str, options: JobOptions | None = None) -> "Submission":
         """Create the job, invisible to workers; `model` is what it will be answered by."""
+        await sweep(redis)  # what killed producers left, where no worker does it
+        asked = options or JobOptions()
+        rate = "" if asked.max_error_rate is None else str(asked.max_error_rate)
+        ttl = "" if asked.ttl_s is None else asked.ttl_s * 1000
         while True:
             job_id = base64.b32encode(secrets.token_bytes(5)).decode().lower()
-            if await scripts.run(redis, "begin", job_id, model, name, _ABANDONED_MS):
+            if await scripts.run(redis, "begin", job_id, model, name, asked.priority, rate, ttl):
                 return cls(redis, job_id)
 
     async def add(self, row: Row, text: str) -> None:
@@ -100,7 +132,9 @@ class Submission:
     def _close_shard(self) -> None:
         if self._good or self._bad:
             good = len(self._good) // 2
-            self._calls.append(("stage", [self.job_id, self._shards, good, *self._good, *self._bad]))
+            self._calls_made += 1
+            numbers = (self._calls_made, self._shards, good)
+            self._calls.append(("stage", [self.job_id, *numbers, *self._good, *self._bad]))
             self._shards += bool(good)
             self._good, self._bad = [], []
 
@@ -127,6 +161,8 @@ class Submission:
     async def discard(self) -> None:
         """Remove everything that was staged."""
         await scripts.run(self.redis, "discard", self.job_id)
+        while await sweep(self.redis):
+            pass
 
 
 async def status(redis: Redis, job_id: str) -> JobStatus | None:
@@ -149,14 +185,13 @@ def _status(job_id: str, stored: dict[str, str]) -> JobStatus:
     def seconds(name: str) -> float | None:
         return int(stored[name]) / 1000 if name in stored else None
 
-    counters = {
-        name: int(stored[name]) for name in ("rows", "done", "failed", "invalid", "prompt_tokens", "completion_tokens")
-    }
+    counters = {name: int(stored[name]) for name in _COUNTERS}
     return JobStatus(
         job_id=job_id,
         state=JobState(stored["state"]),
         model=stored["model"],
         name=stored["name"],
+        reason=stored.get("reason", ""),
         created=seconds("created"),
         started=seconds("started"),
         ended=seconds("ended"),
@@ -167,19 +202,22 @@ def _status(job_id: str, stored: dict[str, str]) -> JobStatus:
 async def results(redis: Redis, job_id: str, *, order: Literal["input", "completion"]) -> AsyncIterator[str]:
     """The lines of the results file that exist now, without newline, read a page at a time.
 
-    `input` follows the submitted file (rows without a result yet are left out), `completion` the order in
-    which rows ended.
+    `input` follows the submitted file (rows without a result yet, or any more, are left out), `completion` the
+    order in which rows ended.
     """
     found = await status(redis, job_id)
     if found is None:
         return
-    total = found.rows if order == "input" else found.done
-    for start in range(0, total, _PAGE):
-        stop = min(start + _PAGE, total)
-        indices: Iterable[int | str] = range(start, stop)
-        if order == "completion":
-            indices = await redis.execute_command("LRANGE", key("finished", job_id), start, stop - 1)
-        for line in await _lines(redis, job_id, [str(index) for index in indices]):
+    indices: Sequence[int | str] = range(found.rows)
+    if order == "completion":
+        # All at once: the list moves while others consume or retry. It takes some 60 MB for a million rows.
+        async with redis.pipeline(transaction=True) as pipe:
+            for name in ("taken", "finished"):
+                pipe.lrange(key(name, job_id), 0, -1)
+            taken, finished = await pipe.execute()
+        indices = [*taken, *finished]
+    for start in range(0, len(indices), _PAGE):
+        for line in await _lines(redis, job_id, [str(index) for index in indices[start : start + _PAGE]]):
             yield line
 
 

@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 
 from producer.record import scripts
-from producer.record.models import Outcome, Row
+from producer.record.models import Outcome, Row, RowFault
 
 #: How many expired leases one call of the reaper takes back; the rest waits for the next call.
 _REAP_AT_ONCE = 100
+
+#: From so many lost attempts on, a shard runs with nothing else in its engine: `SUSPECT` of lua/schema.lua.
+SUSPECT = 2
+
+#: A single row that has taken its worker or engine down so often is answered by nobody: it becomes an error row.
+#: The first `SUSPECT` of these attempts may have been others' fault; in the last it was alone.
+CONDEMNED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +30,19 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A lease, and the shard's unfinished rows in input order."""
+    """A lease, and what is left of its shard.
+
+    Attributes:
+        lease: the right to it.
+        rows: the unfinished rows in input order.
+        lost: earlier attempts that took their worker or engine down.
+        hopeless: ends of rows that nobody can answer: unreadable ones, and one that is condemned.
+    """
 
     lease: Lease
     rows: Sequence[Row]
+    lost: int = 0
+    hopeless: Sequence[Outcome] = ()
 
 
 async def claim(redis: Redis, *, served: str, lease_ms: int) -> Claim | None:
@@ -34,9 +50,22 @@ async def claim(redis: Redis, *, served: str, lease_ms: int) -> Claim | None:
     found = await scripts.run(redis, "claim", served, lease_ms)
     if not found:
         return None
-    job_id, shard, epoch, *stored = found
-    rows = [Row.from_json(int(index), text) for index, text in zip(stored[::2], stored[1::2], strict=True)]
-    return Claim(Lease(job_id, int(shard), int(epoch)), sorted(rows, key=lambda row: row.index))
+    job_id, shard, epoch, lost, *stored = found
+    rows: list[Row] = []
+    hopeless: list[Outcome] = []
+    for index, text in zip(stored[::2], stored[1::2], strict=True):
+        try:
+            rows.append(Row.from_json(int(index), text))
+        except ValueError:
+            fault = RowFault("unreadable_row", "what is stored of this row is no row: somebody else wrote it")
+            hopeless.append(Outcome.failed_row(index, None, None, fault))
+    if lost >= CONDEMNED and len(rows) == 1:
+        (row,) = rows
+        message = f"given up after {lost} attempts: each time the worker or its engine died with it"
+        hopeless.append(Outcome.failed_row(row.index, row.line, row.custom_id, RowFault("poison_row", message)))
+        rows = []
+    lease = Lease(job_id, int(shard), int(epoch))
+    return Claim(lease, sorted(rows, key=lambda row: row.index), int(lost), hopeless)
 
 
 async def renew(redis: Redis, leases: Sequence[Lease], *, lease_ms: int) -> list[Lease]:
@@ -62,9 +91,13 @@ async def finish(redis: Redis, batches: Sequence[tuple[Lease, Sequence[Outcome]]
     return [written if written >= 0 else None for written in await scripts.run_many(redis, calls)]
 
 
-async def release(redis: Redis, lease: Lease) -> bool:
-    """Give a shard back with its unfinished rows; False when the lease was lost (or the shard finished)."""
-    return bool(await scripts.run(redis, "release", lease.job_id, lease.shard, lease.epoch))
+async def release(redis: Redis, lease: Lease, *, lost: bool = False) -> bool:
+    """Give a shard back with its unfinished rows; False when the lease was lost (or the shard finished).
+
+    `lost`: the engine died with it, which counts as an attempt.
+    """
+    how = "lost" if lost else "whole"
+    return bool(await scripts.run(redis, "release", lease.job_id, lease.shard, lease.epoch, how))
 
 
 async def reap(redis: Redis) -> list[tuple[str, int]]:

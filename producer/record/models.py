@@ -17,6 +17,10 @@ URLS = (CHAT_URL, COMPLETIONS_URL)
 #: A row, or a job, that names this model means "whatever the worker serves".
 TARGET = "target"
 
+#: Rows in a shard: the unit that a worker leases. Small enough that two workers share a short job and that
+#: little is repeated when one dies, large enough that a claim (one round trip) is cheap beside its rows.
+SHARD_ROWS = 16
+
 
 class JobState(StrEnum):
     """Where a job is in its life; every value is what `producer status` prints."""
@@ -27,6 +31,8 @@ class JobState(StrEnum):
     """Committed; no worker has claimed a shard yet."""
     RUNNING = "running"
     """At least one shard has been claimed."""
+    PAUSED = "paused"
+    """No shard is claimed until it is resumed: a user, or its own error rate, asked for that."""
     COMPLETED = "completed"
     """Every row has a result or an error."""
     CANCELLED = "cancelled"
@@ -61,9 +67,21 @@ class Row:
         return dumps({"line": self.line, "custom_id": self.custom_id, "url": self.url, "body": self.body})
 
     @classmethod
-    def from_json(cls, index: int, text: str | bytes) -> "Row":
-        """The row stored under `index`."""
-        return cls(index=index, **json.loads(text))
+    def from_json(cls, index: int, text: str) -> "Row":
+        """The row stored under `index`.
+
+        Raises:
+            ValueError: `to_json` did not write this.
+        """
+        try:
+            row = cls(index=index, **json.loads(text))
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"not a row: {error}") from None
+        wanted = ((row.line, int), (row.custom_id, str), (row.url, str), (row.body, dict))
+        if not all(isinstance(value, kind) for value, kind in wanted):
+            raise ValueError("not a row: a field has the wrong type")
+        row.custom_id.encode()  # a lone surrogate raises a ValueError, too
+        return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +110,7 @@ class RowFault:
 class Outcome:
     """The end of a row: its line in the results file, and what the job's counters gain by it."""
 
-    index: int
+    index: int | str
     line: str
     failed: bool
     prompt_tokens: int = 0
@@ -111,7 +129,7 @@ class Outcome:
         return cls(row.index, line, False, int(answer.prompt_tokens), int(answer.completion_tokens))
 
     @classmethod
-    def failed_row(cls, index: int, line: int, custom_id: str | None, fault: RowFault) -> "Outcome":
+    def failed_row(cls, index: int | str, line: int | None, custom_id: str | None, fault: RowFault) -> "Outcome":
         """An error line; `error.line` says which line of the submitted file is meant."""
         message = fault.message.encode(errors="replace").decode()
         error = {"code": fault.code, "message": message, "line": line}

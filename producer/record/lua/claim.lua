@@ -1,36 +1,41 @@
--- Takes a lease on the next shard: the job whose turn it is (so jobs share the fleet fairly), its lowest open shard.
+-- Takes a lease on the next shard: the job whose turn it is (the highest priority first; jobs of one priority share the
+-- fleet fairly), its first open shard.
 -- A job for "target" names no model; the first worker that takes a shard of it binds the whole job to its own model,
 -- so that one job is never answered by two models.
 -- ARGV: the model the worker serves, lease (ms)
---   ->  false, or {job, shard, epoch, index, row, index, row, ...}
+--   ->  false, or {job, shard, epoch, lost attempts, index, row, index, row, ...}
 local served, lease = ARGV[1], tonumber(ARGV[2])
-local wanted = { served }
-if served ~= "target" then
-    wanted[2] = "target"
+
+-- The job that is next in line, of those for this model and those for any.
+local function next_job()
+    local job, model, place
+    for _, wanted in ipairs({ served, served ~= "target" and "target" or nil }) do
+        local first = redis.call("ZRANGE", key.runnable:format(wanted), 0, 0, "WITHSCORES")
+        if first[1] and (not place or tonumber(first[2]) < place) then
+            job, model, place = first[1], wanted, tonumber(first[2])
+        end
+    end
+    return job, model
 end
 
-for _, model in ipairs(wanted) do
-    local job = redis.call("ZRANGE", key.runnable:format(model), 0, 0)[1]
-    while job do
-        redis.call("ZREM", key.runnable:format(model), job)
-        local shard = redis.call("ZPOPMIN", key.open:format(job))[1]
-        if shard then
-            if redis.call("ZCARD", key.open:format(job)) > 0 then
-                redis.call("ZADD", key.runnable:format(served), redis.call("INCR", key.turn), job)
-            end
-            if redis.call("HGET", key.job:format(job), "state") == "queued" then
-                redis.call("HSET", key.job:format(job), "state", "running", "started", now_ms())
-            end
-            redis.call("HSET", key.job:format(job), "model", served)
-            redis.call("ZADD", key.leases, now_ms() + lease, lease_name(job, shard))
-            local epoch = redis.call("HINCRBY", key.epochs:format(job), shard, 1)
-            local claim = { job, shard, tostring(epoch) }
-            for _, part in ipairs(redis.call("HGETALL", key.rows:format(job, shard))) do
-                claim[#claim + 1] = part
-            end
-            return claim
+local job, model = next_job()
+while job do
+    redis.call("INCR", key.turn) -- the first write: a full Redis refuses the claim
+    redis.call("ZREM", key.runnable:format(model), job)
+    local shard = redis.call("ZPOPMIN", key.open:format(job))[1]
+    if shard then
+        local now = now_ms()
+        redis.call("HSET", key.job:format(job), "model", served, "state", "running")
+        redis.call("HSETNX", key.job:format(job), "started", now)
+        line_up(job)
+        redis.call("ZADD", key.leases, now + lease, lease_name(job, shard))
+        local epoch = redis.call("HINCRBY", key.epochs:format(job), shard, 1)
+        local claim = { job, shard, epoch, tonumber(redis.call("HGET", key.lost:format(job), shard) or 0) }
+        for _, part in ipairs(redis.call("HGETALL", key.rows:format(job, shard))) do
+            claim[#claim + 1] = part
         end
-        job = redis.call("ZRANGE", key.runnable:format(model), 0, 0)[1]
+        return claim
     end
+    job, model = next_job()
 end
 return false

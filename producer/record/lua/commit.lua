@@ -3,7 +3,11 @@
 --   ->  the job that now stands for these rows: this one, or the earlier one (then this one is for `discard`);
 --       false when the job is not being submitted (any more)
 local job, identity, insist = ARGV[1], ARGV[2], ARGV[3]
-if redis.call("HGET", key.job:format(job), "state") ~= "submitting" then
+local found = redis.call("HMGET", key.job:format(job), "state", "identity")
+if found[2] == identity then
+    return job -- committed before: the caller did not hear of it
+end
+if found[1] ~= "submitting" then
     return false
 end
 local earlier = redis.call("HGET", key.identities, identity)
@@ -16,9 +20,7 @@ end
 redis.call("ZREM", key.staging, job)
 redis.call("HSET", key.identities, identity, job)
 redis.call("HSET", key.job:format(job), "state", "queued", "identity", identity)
-if redis.call("ZCARD", key.open:format(job)) > 0 then
-    local model = redis.call("HGET", key.job:format(job), "model")
-    redis.call("ZADD", key.runnable:format(model), redis.call("INCR", key.turn), job)
-end
+forgive(job)
+line_up(job)
 complete_if_done(job)
 return job

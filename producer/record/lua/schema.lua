@@ -2,29 +2,53 @@
 -- "%s" is filled with string.format. A shard is a number from 0; times are milliseconds of Redis's own clock.
 local key = {
     jobs       = "minedraft:jobs",               -- ZSET   job -> when it was created
-    job        = "minedraft:job:%s",             -- HASH   one job: state, model, name, identity, rows, invalid, shards,
-                                                 --        done (failed included), failed, prompt_tokens,
-                                                 --        completion_tokens, created, started, ended
+    job        = "minedraft:job:%s",             -- HASH   one job: state, reason (why it is paused), model, name, identity,
+                                                 --        priority, max_error_rate, ttl (ms), rows, invalid, shards,
+                                                 --        calls (of `stage`), done (failed included), failed, consumed,
+                                                 --        forgiven_done, forgiven_failed (not judged by max_error_rate),
+                                                 --        attempts_lost, prompt_tokens, completion_tokens, created,
+                                                 --        started, ended
     staging    = "minedraft:staging",            -- ZSET   job in submission -> when it last got rows
     rows       = "minedraft:job:%s:rows:%s",     -- HASH   row index -> row, of one shard: its *unfinished* rows. A row leaves
                                                  --        it in the step that writes its result, so none counts twice
-    open       = "minedraft:job:%s:open",        -- ZSET   shard -> shard: committed, unfinished, nobody's
+    open       = "minedraft:job:%s:open",        -- ZSET   shard -> place in line: committed, unfinished, nobody's
     epochs     = "minedraft:job:%s:epochs",      -- HASH   shard -> how often it was claimed: the fencing number
-    lost       = "minedraft:job:%s:lost",        -- HASH   shard -> how often its lease ran out (attempts that failed)
+    lost       = "minedraft:job:%s:lost",        -- HASH   shard -> attempts that took their worker or engine down
     results    = "minedraft:job:%s:results",     -- HASH   row index -> line of the results file
     finished   = "minedraft:job:%s:finished",    -- LIST   row indices in the order in which they ended
+    taken      = "minedraft:job:%s:taken",       -- LIST   of those, the ones that a consumer is writing to its file
+    failed     = "minedraft:job:%s:failed",      -- HASH   row index -> row, of rows that a worker failed: for `retry`
     identities = "minedraft:identities",         -- HASH   hash of (rows, defaults, model) -> job
-    runnable   = "minedraft:runnable:%s",        -- ZSET   of one model: job -> turn; only jobs with open shards.
-                                                 --        The lowest turn is served next and goes to the end
+    runnable   = "minedraft:runnable:%s",        -- ZSET   of one model: job -> its place in line, by priority, then turn;
+                                                 --        only jobs with open shards, neither paused nor ended
     turn       = "minedraft:turn",               -- STRING the last turn given
     leases     = "minedraft:leases",             -- ZSET   "job shard" -> when the lease runs out
+    expiring   = "minedraft:expiring",           -- ZSET   ended job -> when it is purged
+    doomed     = "minedraft:doomed",             -- ZSET   "job shards" -> the next shard whose rows are removed
     workers    = "minedraft:workers",            -- ZSET   worker -> when its heartbeat runs out
     worker     = "minedraft:worker:%s",          -- STRING what the worker says of itself (JSON)
     tokens     = "minedraft:tokens:%s",          -- ZSET   of one model: arq's queue. A token says "there is work"
 }
 
+-- From so many lost attempts on, a shard has its engine to itself, so that others are not taken down with it (and
+-- are not blamed): claim tells the worker.
+local SUSPECT = 2
+-- With so many, it is split into single rows. (A single row with leases.CONDEMNED becomes an error row.)
+local SPLIT = 3
+-- Suspects wait behind all other shards of their job.
+local LAST = 2 ^ 40
+
+-- A priority outweighs any number of turns.
+local PRIORITY = 2 ^ 44
+
 -- Redis 6.2 refuses writes after TIME unless it replicates effects; from 7 on it always does.
 redis.replicate_commands()
+
+-- Redis checks its memory limit at the first write of a script only. Scripts that bring work to an end, or free
+-- memory, begin with a write that needs none; all others are refused by a full server, whole, before they change anything.
+local function go_on_when_full()
+    redis.call("ZREM", key.doomed, "")
+end
 
 local function now_ms()
     local time = redis.call("TIME")
@@ -35,40 +59,114 @@ local function lease_name(job, shard)
     return job .. " " .. shard
 end
 
--- A lease holds while nobody took the shard over since: same epoch, and not handed back, reaped or finished.
+-- A lease holds while nobody took the shard over since: same epoch, and not handed back, reaped, finished or cancelled.
 local function holds(job, shard, epoch)
     return redis.call("HGET", key.epochs:format(job), shard) == epoch
         and redis.call("ZSCORE", key.leases, lease_name(job, shard)) ~= false
 end
 
--- Makes a shard claimable, and its job one that is looked at.
+-- Puts a job in line, behind the others of its priority, unless it is there or nothing of it may be claimed.
+local function line_up(job)
+    local state, model, priority = unpack(redis.call("HMGET", key.job:format(job), "state", "model", "priority"))
+    if (state == "queued" or state == "running") and redis.call("EXISTS", key.open:format(job)) == 1 then
+        local turn = redis.call("INCR", key.turn)
+        redis.call("ZADD", key.runnable:format(model), "NX", turn - tonumber(priority) * PRIORITY, job)
+    end
+end
+
+-- Makes a shard that was leased claimable.
 local function reopen(job, shard)
     redis.call("ZREM", key.leases, lease_name(job, shard))
-    local state, model = unpack(redis.call("HMGET", key.job:format(job), "state", "model"))
-    if state == "queued" or state == "running" then
-        redis.call("ZADD", key.open:format(job), shard, shard)
-        redis.call("ZADD", key.runnable:format(model), "NX", redis.call("INCR", key.turn), job)
+    if redis.call("EXISTS", key.rows:format(job, shard)) == 1 then
+        local lost = tonumber(redis.call("HGET", key.lost:format(job), shard) or 0)
+        redis.call("ZADD", key.open:format(job), shard + (lost >= SUSPECT and LAST or 0), shard)
+        line_up(job)
+    end
+end
+
+-- Forgets a shard that has no rows any more.
+local function close(job, shard)
+    redis.call("ZREM", key.leases, lease_name(job, shard))
+    redis.call("HDEL", key.epochs:format(job), shard)
+    redis.call("HDEL", key.lost:format(job), shard)
+end
+
+-- Makes a shard claimable whose worker or engine died with it; one that did so too often as single rows.
+local function attempt_lost(job, shard)
+    local rows = redis.call("HGETALL", key.rows:format(job, shard))
+    if redis.call("EXISTS", key.job:format(job)) == 0 or #rows == 0 then
+        close(job, shard)
+        return
+    end
+    redis.call("HINCRBY", key.job:format(job), "attempts_lost", 1)
+    local lost = redis.call("HINCRBY", key.lost:format(job), shard, 1)
+    if lost < SPLIT or #rows == 2 then
+        reopen(job, shard)
+        return
+    end
+    for at = 1, #rows, 2 do
+        local single = redis.call("HINCRBY", key.job:format(job), "shards", 1) - 1
+        redis.call("HSET", key.rows:format(job, single), rows[at], rows[at + 1])
+        redis.call("HSET", key.lost:format(job), single, lost)
+        reopen(job, single)
+    end
+    redis.call("UNLINK", key.rows:format(job, shard))
+    close(job, shard)
+end
+
+-- An ended job stays for ever, or as long as it was submitted to.
+local function ended(job, state)
+    local now = now_ms()
+    redis.call("HSET", key.job:format(job), "state", state, "ended", now)
+    redis.call("HDEL", key.job:format(job), "reason")
+    local ttl = redis.call("HGET", key.job:format(job), "ttl")
+    if ttl and ttl ~= "" then
+        redis.call("ZADD", key.expiring, now + ttl, job)
     end
 end
 
 local function complete_if_done(job)
     local rows, done = unpack(redis.call("HMGET", key.job:format(job), "rows", "done"))
-    if tonumber(rows) == tonumber(done) then
-        redis.call("HSET", key.job:format(job), "state", "completed", "ended", now_ms())
+    if tonumber(done) >= tonumber(rows) then
+        ended(job, "completed")
+    end
+end
+
+-- The errors so far are no reason to stop the job any more.
+local function forgive(job)
+    local done, failed = unpack(redis.call("HMGET", key.job:format(job), "done", "failed"))
+    redis.call("HSET", key.job:format(job), "forgiven_done", done, "forgiven_failed", failed)
+end
+
+-- Leaves the rows of a job's shards to `sweep`: there may be too many to remove at once.
+local function doom(job)
+    local shards = redis.call("HGET", key.job:format(job), "shards")
+    if tonumber(shards or 0) > 0 then
+        redis.call("ZADD", key.doomed, 0, job .. " " .. shards)
+    end
+    redis.call("UNLINK", key.open:format(job), key.epochs:format(job), key.lost:format(job))
+end
+
+-- Removes everything of a job but what `doom` left to `sweep`.
+local function remove(job)
+    local identity = redis.call("HGET", key.job:format(job), "identity")
+    if identity and redis.call("HGET", key.identities, identity) == job then
+        redis.call("HDEL", key.identities, identity)
+    end
+    for _, name in ipairs({ "job", "results", "finished", "taken", "failed" }) do
+        redis.call("UNLINK", key[name]:format(job))
+    end
+    for _, name in ipairs({ "jobs", "staging", "expiring" }) do
+        redis.call("ZREM", key[name], job)
     end
 end
 
 -- Removes a job that was never committed; false when it is no job in submission.
 local function discard(job)
-    local state, shards = unpack(redis.call("HMGET", key.job:format(job), "state", "shards"))
-    if state ~= "submitting" then
+    if redis.call("HGET", key.job:format(job), "state") ~= "submitting" then
         return false
     end
-    for shard = 0, tonumber(shards) - 1 do
-        redis.call("UNLINK", key.rows:format(job, shard))
-    end
-    redis.call("UNLINK", key.job:format(job), key.open:format(job), key.results:format(job), key.finished:format(job))
-    redis.call("ZREM", key.jobs, job)
-    redis.call("ZREM", key.staging, job)
+    doom(job)
+    remove(job)
     return true
 end

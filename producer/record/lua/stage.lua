@@ -1,13 +1,19 @@
 -- Adds rows to a job that is still being submitted: one shard of good rows, and rows that were refused at intake.
--- ARGV: job, shard, how many good rows, (index, row)..., (index, result line)...
+-- Calls are numbered from 1, so that one whose answer was lost can be sent again.
+-- ARGV: job, number of the call, shard, how many good rows, (index, row)..., (index, result line)...
 --   ->  1, or 0 when the job is not being submitted (any more)
-local job, shard, good = ARGV[1], ARGV[2], tonumber(ARGV[3])
-if redis.call("HGET", key.job:format(job), "state") ~= "submitting" then
+local job, call, shard, good = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local state, calls = unpack(redis.call("HMGET", key.job:format(job), "state", "calls"))
+if state ~= "submitting" then
     return 0
 end
+if call <= tonumber(calls) then
+    return 1
+end
 redis.call("ZADD", key.staging, now_ms(), job)
+redis.call("HSET", key.job:format(job), "calls", call)
 local rows, results = key.rows:format(job, shard), key.results:format(job)
-local at = 4
+local at = 5
 for _ = 1, good do
     redis.call("HSET", rows, ARGV[at], ARGV[at + 1])
     at = at + 2

@@ -10,10 +10,10 @@ from redis_fixture import every_binary, running_redis
 
 from producer.record import jobs, leases
 from producer.record.connection import connect
-from producer.record.jobs import SHARD_ROWS, JobStatus, Submission
+from producer.record.jobs import JobStatus, Submission
 from producer.record.keys import key
 from producer.record.leases import Claim
-from producer.record.models import CHAT_URL, JobState, Outcome, Row, RowFault
+from producer.record.models import CHAT_URL, SHARD_ROWS, JobState, Outcome, Row, RowFault
 
 LEASE_MS = 60_000
 

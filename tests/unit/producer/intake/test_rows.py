@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from fuzz_lines import fuzzed_lines, giants
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -214,3 +215,18 @@ json_values = st.recursive(
 )
 def test_any_object_has_an_outcome_and_a_row_can_be_stored(fields, in_body):
     check_storable(json.dumps(batch(body=fields) if in_body else fields).encode())
+
+
+def test_fuzzed_lines_have_outcomes_of_every_kind():
+    codes = set()
+    for number, line in enumerate([*fuzzed_lines(3000, seed=2), *giants()], 1):
+        check_storable(line)
+        result = parse_line(Line(number, line), 0)
+        codes.add(result.fault.code if isinstance(result, Reject) else "accepted")
+        assert isinstance(result, Row) or len(result.fault.message) < 250
+    assert codes >= {code for _, _, code, _ in REFUSED.values()} | {"accepted"}, "the generator has become tame"
+
+
+@given(st.lists(st.sampled_from(["[", '{"a":', "]", "}", "1", ",", '"', "\\", "\x1b", "\ufeff"]), max_size=40))
+def test_any_pieces_of_json_have_an_outcome(pieces):
+    check_storable("".join(pieces).encode())

@@ -2,10 +2,12 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
-from producer.record.connection import RedisUnavailable, connect, heed_cancel, shown
+from producer.record.connection import Patience, RedisUnavailable, connect, heed_cancel, shown
+from producer.record.failover import SentinelPool
 
 
 @pytest.mark.parametrize(
@@ -18,13 +20,26 @@ from producer.record.connection import RedisUnavailable, connect, heed_cancel, s
         ("redis://host?password=sek@ret", "redis://..."),
         ("redis://:sek?ret@host", "redis://..."),
         ("unix:///a/b.sock?db=1", "unix:///a/b.sock"),
+        ("sentinel://user:sekret@a:1,b:2/main?sentinel_password=sekret", "sentinel://a:1,b:2/main"),
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, words: str) -> None:
     assert shown(url) == words
 
 
-@pytest.mark.parametrize("url", ["redi://:sekret@host", "redis://:sekret?x@host", "redis://host?foo=sekret"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redi://:sekret@host",
+        "redis://:sekret?x@host",
+        "redis://host?foo=sekret",
+        "sentinel://:sekret@host",
+        "sentinel://:sekret@/main",
+        "sentinel://:sekret@host:port/main",
+        "sentinel://host/main?sentinel_foo=sekret",
+        "sentinel://host/main?foo=sekret",
+    ],
+)
 def test_a_bad_url_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(RedisUnavailable) as error:
         connect(url)
@@ -45,3 +60,34 @@ async def test_a_cancellation_that_was_swallowed_is_heeded() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+def options(url: str) -> dict[str, Any]:
+    """What a connection for `url` is made with."""
+    return dict(connect(url).connection_pool.connection_kwargs)
+
+
+def test_a_sentinel_url_names_sentinels_and_primary() -> None:
+    pool = connect("sentinel://us%40er:pa%2Fss@a:1,[::1]:2,c/main?db=3&sentinel_password=x").connection_pool
+    assert isinstance(pool, SentinelPool)
+    asked = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
+    assert [(each["host"], each["port"]) for each in asked] == [("a", 1), ("::1", 2), ("c", 26379)]
+    assert {each["password"] for each in asked} == {"x"}
+    assert pool.service_name == "main"
+    kept = pool.connection_kwargs
+    assert (kept["username"], kept["password"], kept["db"]) == ("us@er", "pa/ss", 3)
+
+
+def test_tls_checks_the_server_s_name_unless_told_otherwise() -> None:
+    assert options("rediss://host")["ssl_check_hostname"] is True
+    assert options("rediss://host?ssl_check_hostname=false")["ssl_check_hostname"] is False
+    assert "ssl_check_hostname" not in options("redis://host")
+    pool = connect("sentinels://host/main?ssl_ca_certs=/ca.pem").connection_pool
+    for each in (pool.connection_kwargs, pool.sentinel_manager.sentinels[0].connection_pool.connection_kwargs):
+        assert (each["ssl_ca_certs"], each["ssl_check_hostname"]) == ("/ca.pem", True)
+
+
+def test_patience_is_the_caller_s_unless_the_url_has_its_own() -> None:
+    client = connect("redis://host?socket_timeout=7", Patience(connect=1, answer=2))
+    kept = client.connection_pool.connection_kwargs
+    assert (kept["socket_connect_timeout"], kept["socket_timeout"]) == (1, 7)
