@@ -4,6 +4,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 
 from producer.record.fleet import WorkerCard
 from producer.record.models import Outcome
+from producer.record.trouble import Trouble
 
 _WRITE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -63,6 +64,20 @@ class Metrics:
             "Time to write a batch of results to Redis, tries that failed included.",
             buckets=_WRITE_BUCKETS,
             registry=registry,
+        )
+        self.redis_up = Gauge(
+            "minedraft_redis_up", "0 while Redis is away; no rows are claimed then.", registry=registry
+        )
+        self.redis_errors = Counter(
+            "minedraft_redis_errors", "Calls of Redis that failed.", ["kind"], registry=registry
+        )
+        for kind in Trouble:
+            self.redis_errors.labels(kind=kind)
+        self.results_waiting = Gauge(
+            "minedraft_results_waiting", "Finished rows that are not in Redis yet.", registry=registry
+        )
+        self.results_spilled = Gauge(
+            "minedraft_results_spilled_bytes", "Finished rows that wait on disk for Redis.", registry=registry
         )
         self._worker = Info("minedraft_worker", "What this worker is.", registry=registry)
 

@@ -15,6 +15,7 @@ from worker.metrics import Metrics
 from worker.metrics_server import serve_metrics
 from worker.models.errors import ModelError
 from worker.queue import preflight
+from worker.queue.health import WORKER_PATIENCE
 from worker.queue.preflight import UnfitRedis
 from worker.service import Service
 from worker.settings import RunSettings, UsageError, read_settings
@@ -31,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
             format="%(asctime)s %(levelname)s %(name)s: %(message)s",
             stream=sys.stderr,
         )
-        logging.getLogger("arq").setLevel(logging.WARNING)
+        logging.getLogger("arq").setLevel(logging.ERROR)  # its warnings are about tokens, of which none matters
         asyncio.run(_serve(settings))
     except (UsageError, UnfitRedis, EngineStartError, ModelError, ServerError) as error:
         return _fail(error, 2)
@@ -46,7 +47,7 @@ async def _serve(settings: RunSettings) -> None:
     url = settings.redis_url
     if url is None:
         url = await asyncio.to_thread(_embedded_redis)
-    async with connect(url) as redis:
+    async with connect(url, WORKER_PATIENCE) as redis:
         async with plain_errors(url):
             await preflight.check(redis)
         metrics = Metrics()

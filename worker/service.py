@@ -19,9 +19,10 @@ from worker.metrics import Metrics
 from worker.queue import tokens
 from worker.queue.appetite import Appetite
 from worker.queue.buffer import ResultBuffer
+from worker.queue.health import RedisHealth
 from worker.queue.keeper import LEASE_MS, RENEW_SECONDS, Keeper
 from worker.queue.periodic import every
-from worker.queue.reaper import REAP_SECONDS, reap
+from worker.queue.reaper import REAP_SECONDS, SWEEP_SECONDS, reap, sweep
 from worker.queue.shards import ShardRunner
 from worker.queue.tokens import TOP_UP_SECONDS, Tokens
 from worker.until import until
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 #: How long the last results and leases may take to reach Redis once nothing runs any more.
 GIVE_UP_SECONDS = 10.0
+
+#: The same after a second signal.
+HURRY_SECONDS = 2.0
 
 
 class Service:
@@ -62,6 +66,7 @@ class Service:
             pid=pid,
         )
         metrics.describe(self._card)
+        self._health = RedisHealth(metrics)
         self._draining = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -74,7 +79,7 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
-        beats = asyncio.create_task(every(RENEW_SECONDS, "heartbeat", self._announce))
+        beats = asyncio.create_task(every(RENEW_SECONDS, "heartbeat", self._announce, self._health))
         try:
             log.info("worker %s starts its engine", self._card.worker_id)
             if await until(self._engine.start(), self._draining):
@@ -83,7 +88,7 @@ class Service:
             beats.cancel()
             await asyncio.wait([beats])
             log.info("ending the engine")
-            await self._engine.close()
+            await self._end_engine()
             with suppress(RedisError, OSError):  # else the heartbeat runs out by itself
                 await fleet.retire(self._redis, self._card.worker_id)
 
@@ -105,27 +110,36 @@ class Service:
 
     async def _serve(self) -> None:
         """Answer rows; every duty below runs until it is cancelled, and one that fails ends the worker."""
-        served = self._card.model
+        served, redis, metrics, health = self._card.model, self._redis, self._metrics, self._health
         appetite = Appetite(self._engine.capacity)
-        keeper, buffer = Keeper(self._redis), ResultBuffer(self._redis, self._metrics)
+        keeper, buffer = Keeper(redis), ResultBuffer(redis, metrics, health)
         runner = ShardRunner(
-            self._redis,
+            redis,
             self._engine,
             served=served,
             appetite=appetite,
             keeper=keeper,
             buffer=buffer,
-            metrics=self._metrics,
+            metrics=metrics,
+            health=health,
         )
         async with tokens.connect(self._redis_url, served) as arq, asyncio.TaskGroup() as group:
-            queue = Tokens(arq, served=served, slots=appetite.slots, run_token=runner.run_token, metrics=self._metrics)
+            queue = Tokens(
+                arq,
+                served=served,
+                slots=appetite.slots,
+                run_token=runner.run_token,
+                metrics=metrics,
+                health=health,
+            )
             duties = [
                 group.create_task(duty)
                 for duty in (
                     buffer.run(),
-                    every(RENEW_SECONDS, "leases", keeper.renew),
-                    every(REAP_SECONDS, "reaper", lambda: reap(self._redis, self._metrics)),
-                    every(TOP_UP_SECONDS, "tokens", queue.top_up),
+                    every(RENEW_SECONDS, "leases", keeper.renew, health),
+                    every(REAP_SECONDS, "reaper", lambda: reap(redis, metrics, health), health),
+                    every(SWEEP_SECONDS, "sweeper", lambda: sweep(redis), health),
+                    every(TOP_UP_SECONDS, "tokens", queue.top_up, health),
                     queue.run(),
                 )
             ]
@@ -138,6 +152,15 @@ class Service:
                 duty.cancel()
         log.info("drained")
 
+    async def _end_engine(self) -> None:
+        closing = asyncio.create_task(self._engine.close())
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait([closing, hurry], return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not closing.done():
+            self._engine.kill()
+        await closing
+
     async def _drain(self, runner: ShardRunner, queue: Tokens) -> None:
         runner.drain()
         drained = asyncio.create_task(queue.drain())
@@ -146,7 +169,7 @@ class Service:
         hurry.cancel()
         runner.abandon()
         # Only Redis can hold this up now. What it does not take is not lost: those rows run again.
-        _, stuck = await asyncio.wait([drained], timeout=GIVE_UP_SECONDS)
+        _, stuck = await asyncio.wait([drained], timeout=HURRY_SECONDS if self._hurry.is_set() else GIVE_UP_SECONDS)
         if stuck:
             log.warning("Redis does not take the last results; their rows will run again")
             drained.cancel()

@@ -58,7 +58,8 @@ class RunSettings(BaseSettings):
         None
     )
     redis_url: Annotated[
-        str | None, Field(description="redis://, rediss:// or unix:// URL (default: this user's embedded server)")
+        str | None,
+        Field(description="redis://, rediss://, unix:// or sentinel:// URL (default: this user's embedded server)"),
     ] = None
     mode: Annotated[
         Literal["ar", "sd", "psd"],

@@ -8,7 +8,9 @@ import argparse
 import asyncio
 import hashlib
 import json
+import os
 import shlex
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -29,6 +31,7 @@ class FakePlan:
         tokens_per_row: length of an answer in words, at most the row's `max_tokens` (`--tokens-per-row`).
         fail_every: every N-th row of a job is a row error; 0: none (`--fail-every`).
         fail_on: a row whose body has this text is a row error (`--fail-on`).
+        kill_on: a row whose body has this text kills the whole worker, as kill -9 does (`--kill-on`).
         die_after: an engine dies when it has given this many answers; 0: never (`--die-after`).
         die_at_start: how many engines die while starting before one lives (`--die-at-start`).
         starts: engines started so far.
@@ -38,6 +41,7 @@ class FakePlan:
     tokens_per_row: int = 16
     fail_every: int = 0
     fail_on: str = ""
+    kill_on: str = ""
     die_after: int = 0
     die_at_start: int = 0
     starts: int = field(default=0, init=False)
@@ -51,7 +55,8 @@ class FakePlan:
         """
         parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
         parser.add_argument("--seconds-per-row", type=float)
-        parser.add_argument("--fail-on", type=str)
+        for flag in ("--fail-on", "--kill-on"):
+            parser.add_argument(flag, type=str)
         for flag in ("--tokens-per-row", "--fail-every", "--die-after", "--die-at-start"):
             parser.add_argument(flag, type=int)
         try:
@@ -102,6 +107,9 @@ class FakeEngine:
         await self._died.wait()
         return self._reason
 
+    def kill(self) -> None:
+        """It has no processes."""
+
     async def close(self) -> None:
         """Answer nothing any more."""
         if not self._died.is_set():
@@ -116,7 +124,9 @@ class FakeEngine:
                 return
 
     def _fail_as_planned(self, row: Row) -> None:
-        every, text = self._plan.fail_every, self._plan.fail_on
+        every, text, killer = self._plan.fail_every, self._plan.fail_on, self._plan.kill_on
+        if killer and killer in _canonical(row.body):
+            os.kill(os.getpid(), signal.SIGKILL)
         if (every and (row.index + 1) % every == 0) or (text and text in _canonical(row.body)):
             raise RowError("fake_failure", "the fake engine failed this row as planned")
 

@@ -16,6 +16,10 @@ class RowError(Exception):
         self.fault = RowFault(code, message)
 
 
+class TransientError(RowError):
+    """The engine failed on the row for a reason that may pass: it is tried again, and is an error row only then."""
+
+
 class EngineDead(Exception):  # noqa: N818 - a state that callers react to, named as vLLM names it
     """The engine can answer nothing any more; its rows are unfinished and must run again elsewhere."""
 
@@ -50,13 +54,17 @@ class Engine(Protocol):
         """Answer one row. Cancelling the call frees what the row holds in the engine.
 
         Raises:
-            RowError: this row can never be answered.
+            RowError: this row can never be answered; `TransientError`: not now.
             EngineDead: the engine died before the answer was complete.
         """
         ...
 
     async def wait_dead(self) -> str:
         """Return when the engine has died, with the reason in one line; never returns otherwise."""
+        ...
+
+    def kill(self) -> None:
+        """Make an end of its processes without asking them, so that a `close`, running or to come, is quick."""
         ...
 
     async def close(self) -> None:

@@ -16,7 +16,8 @@ def check_row(row: Row, served: Collection[str]) -> None:
         RowError: `unsupported_url`, `streaming_not_supported` or `model_not_found`.
     """
     if row.url not in URLS:
-        raise RowError("unsupported_url", f"url {row.url!r} is not supported, only {' and '.join(URLS)} are")
+        message = f"only {' and '.join(URLS)} are supported, not url {row.url!r}"
+        raise RowError("unsupported_url", one_line(message))
     if row.body.get("stream"):
         raise RowError("streaming_not_supported", "a row cannot be streamed: leave `stream` out")
     model = row.body.get("model")
@@ -37,6 +38,7 @@ def check_fields(row: Row, known: Collection[str]) -> None:
 
 
 def one_line(text: str, most: int = MESSAGE_CHARACTERS) -> str:
-    """The text on a single line of at most `most` characters, for a terminal or an error row."""
+    """The text on a single line of at most `most` characters, for a terminal or an error row: harmless to both."""
     line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 3] + "..."
+    short = line if len(line) <= most else line[: most - 3] + "..."
+    return "".join(char if char.isprintable() else "?" for char in short)

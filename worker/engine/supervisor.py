@@ -1,4 +1,4 @@
-"""Keeps an engine running: a dead one is replaced and its unfinished rows run again on the next."""
+"""Keeps an engine running: a dead one is replaced; rows that come meanwhile wait for the next."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ REASON_S = 1.0
 
 
 class EngineSupervisor:
-    """Answers rows with the living engine; nobody outside sees `EngineDead` before `close`.
+    """Answers rows with the living engine. A row that an engine took down with it is the caller's again.
 
     Args:
         make: makes an engine that was never started.
@@ -68,23 +68,28 @@ class EngineSupervisor:
         self._watcher = asyncio.create_task(self._watch(), name="engine-supervisor")
 
     async def answer(self, row: Row) -> Answer:
-        """Answer one row, on as many engines as it takes.
+        """Answer one row on the engine that lives, or on the next one that does.
 
         Raises:
-            RowError: this row can never be answered.
-            EngineDead: the supervisor was closed.
+            RowError: this row can never be answered, or (`TransientError`) not now.
+            EngineDead: the engine died with this row in it, or the supervisor was closed.
         """
-        while True:
-            await self._ready.wait()
-            if self._closed:
-                raise EngineDead("the engine was closed")
-            engine = self._engine
-            try:
-                return await engine.answer(row)
-            except EngineDead:
-                if engine is self._engine and not self._closed:
-                    self._ready.clear()
-                    self._suspected.set()  # it may have given up on this row without dying by itself
+        await self._ready.wait()
+        if self._closed:
+            raise EngineDead("the engine was closed")
+        engine = self._engine
+        try:
+            return await engine.answer(row)
+        except EngineDead:
+            if engine is self._engine and not self._closed:
+                self._ready.clear()
+                self._suspected.set()  # it may have given up on this row without dying by itself
+            raise
+
+    def kill(self) -> None:
+        """Make a quick end of the engine: `close` does not wait for its processes to end by themselves."""
+        self._closed = True
+        self._engine.kill()
 
     async def close(self) -> None:
         """End the engine and stop replacing it; rows still waiting for one see `EngineDead`."""

@@ -23,7 +23,7 @@ from vllm.renderers.chat_utils import ChatTemplateResolutionError
 from vllm.v1.engine.exceptions import EngineGenerateError
 
 from producer.record.models import CHAT_URL, TARGET, Answer, Row
-from worker.engine.protocol import EngineDead, RowError
+from worker.engine.protocol import EngineDead, RowError, TransientError
 from worker.engine.rows import check_fields, check_row, one_line
 
 logger = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ def _fault(response: ErrorResponse, error: Exception | None = None) -> RowError:
     status, message = response.error.code, one_line(response.error.message)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logger.debug("vLLM failed on a row", exc_info=error)
-        return RowError("internal_error", one_line(f"vLLM failed on this row: {message or error!r}"))
+        return TransientError("internal_error", one_line(f"vLLM failed on this row: {message or error!r}"))
     if "maximum context length" in message:
         return RowError("context_length_exceeded", message)
     return RowError("invalid_request", message)

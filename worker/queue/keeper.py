@@ -42,18 +42,18 @@ class Keeper:
             self._tokens.discard(token)
 
     @contextmanager
-    def lease(self, lease: Lease) -> Iterator[asyncio.Event]:
-        """Keep `lease` while the block runs; the event is set when it turns out to be lost (or finished)."""
-        lost = asyncio.Event()
+    def lease(self, lease: Lease, lost: asyncio.Event) -> Iterator[None]:
+        """Keep `lease` while the block runs; `lost` is set when it turns out to be lost (or finished)."""
         self._leases[lease] = lost
         try:
-            yield lost
+            yield
         finally:
             del self._leases[lease]
 
     async def renew(self) -> None:
         """Prolong everything held by `LEASE_SECONDS`, counted from now."""
         async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.ping()  # whoever holds nothing asks, too: that this works is what others rely on
             for token in self._tokens:
                 pipe.pexpire(in_progress_key_prefix + token, LEASE_MS)
             await pipe.execute()

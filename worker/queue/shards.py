@@ -3,31 +3,47 @@
 import asyncio
 import logging
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from producer.record import leases
-from producer.record.jobs import SHARD_ROWS
-from producer.record.leases import Claim, Lease
-from producer.record.models import Answer, Outcome, Row, RowFault
-from worker.engine.protocol import EngineDead, RowError
+from producer.record.leases import SUSPECT, Claim
+from producer.record.models import SHARD_ROWS, Answer, Outcome, Row, RowFault
+from worker.backoff import Backoff
+from worker.engine.protocol import EngineDead, RowError, TransientError
 from worker.metrics import Metrics
 from worker.queue.appetite import Appetite
-from worker.queue.buffer import ResultBuffer
+from worker.queue.buffer import ResultBuffer, fit
+from worker.queue.health import CLAIMS, RedisHealth
 from worker.queue.keeper import LEASE_MS, Keeper
 from worker.until import until
 
 log = logging.getLogger(__name__)
+
+#: How often a row is tried that its engine fails on for a reason that may pass.
+_TRIES = 3
 
 
 class Answering(Protocol):
     """What a shard needs of an engine."""
 
     async def answer(self, row: Row) -> Answer:
-        """See `worker.engine.protocol.Engine.answer`; `EngineDead` leaves the row unfinished."""
+        """See `worker.engine.protocol.Engine.answer`; `EngineDead` leaves the row unfinished, and counts."""
         ...
+
+
+@dataclass(slots=True)
+class _Run:
+    """A shard at work: `left` rows of it are not known to have ended."""
+
+    claim: Claim
+    left: int
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    died: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
 
 class ShardRunner:
@@ -47,6 +63,7 @@ class ShardRunner:
         keeper: Keeper,
         buffer: ResultBuffer,
         metrics: Metrics,
+        health: RedisHealth,
     ) -> None:
         self._redis = redis
         self._engine = engine
@@ -55,6 +72,7 @@ class ShardRunner:
         self._keeper = keeper
         self._buffer = buffer
         self._metrics = metrics
+        self._health = health
         self._draining = asyncio.Event()
         self._abandoned = asyncio.Event()
 
@@ -71,82 +89,124 @@ class ShardRunner:
         """Work off one arq token: claim a shard whenever the engine is hungry and run it, until none is there."""
         try:
             with self._keeper.token(token):
-                while (claim := await self._claim()) is not None:
-                    await self._run(claim)
+                while await until(self._appetite.hunger(), self._draining):
+                    if not await self._one_shard():
+                        break
         except (RedisError, OSError) as error:
             # Nothing is lost: a lease that could not be given back runs out and is reaped.
-            log.warning("a shard waits for Redis: %s", error)
+            log.debug("a shard waits for Redis: %s", error)
+
+    async def _one_shard(self) -> bool:
+        """Claim a shard and run it; False when there is none, or none may be begun."""
+        try:
+            claim = await self._claim()
+            if claim is None:
+                return False
+            if claim.lost < SUSPECT:
+                await self._run(claim)
+                return True
+            # Not held while others run: it would be blamed when they take the worker down.
+            self._appetite.waits(-len(claim.rows))
+            await leases.release(self._redis, claim.lease)
+        finally:
+            self._appetite.over()
+        async with self._appetite.alone():
+            claim = await self._claim()
+            if claim is not None:
+                log.warning("job %s: shard %d runs alone", claim.lease.job_id, claim.lease.shard)
+                await self._run(claim)
+        return True
 
     async def _claim(self) -> Claim | None:
-        if not await until(self._appetite.hunger(), self._draining):
-            return None
+        """The next shard, or None when there is none; while Redis is away no claim is tried."""
         found = None
         try:
-            if not self._draining.is_set():
-                found = await leases.claim(self._redis, served=self._served, lease_ms=LEASE_MS)
+            while await until(self._health.ready(), self._draining) and not self._draining.is_set():
+                try:
+                    with self._health.watch(CLAIMS):
+                        found = await leases.claim(self._redis, served=self._served, lease_ms=LEASE_MS)
+                except (RedisError, OSError):
+                    continue
+                (self._metrics.claimed if found else self._metrics.claimed_nothing).inc()
+                break
         finally:
             self._appetite.waits((len(found.rows) if found else 0) - SHARD_ROWS)
-        (self._metrics.claimed if found else self._metrics.claimed_nothing).inc()
         return found
 
     async def _run(self, claim: Claim) -> None:
-        with self._keeper.lease(claim.lease) as lost:
-            await self._answer_rows(claim, lost)
-        # Refused, as it should be, when the shard is finished or somebody else's by now.
-        if await leases.release(self._redis, claim.lease):
-            log.info("job %s: shard %d given back", claim.lease.job_id, claim.lease.shard)
+        run = _Run(claim, left=len(claim.rows) + len(claim.hopeless))
+        with self._keeper.lease(claim.lease, run.lost):
+            await self._answer_rows(run)
+        # Refused, as it should be, when the shard is somebody else's by now.
+        if run.left and await leases.release(self._redis, claim.lease, lost=run.died.is_set()):
+            how = "its engine died with it" if run.died.is_set() else "given back"
+            log.info("job %s: shard %d: %s", claim.lease.job_id, claim.lease.shard, how)
 
-    async def _answer_rows(self, claim: Claim, lost: asyncio.Event) -> None:
-        """Returns when every row has ended, or the lease is lost, or no row may go on."""
-        rows: set[asyncio.Task[None]] = set()
+    async def _answer_rows(self, run: _Run) -> None:
+        """Returns when every row has ended, or the lease is lost, or the engine died, or no row may go on."""
         try:
-            await until(self._feed(claim, rows), lost, self._draining)
-            if not await until(_all(rows), lost, self._abandoned) and lost.is_set():
+            await until(self._feed(run), run.lost, run.died, self._draining)
+            if not await until(_all(run.tasks), run.lost, self._abandoned) and run.lost.is_set():
                 self._metrics.leases_lost.inc()
-                log.warning("job %s: the lease on shard %d is lost", claim.lease.job_id, claim.lease.shard)
+                log.warning("job %s: the lease on shard %d is lost", run.claim.lease.job_id, run.claim.lease.shard)
         finally:
-            for row in rows:
-                row.cancel()
-            await _all(rows)
+            for task in run.tasks:
+                task.cancel()
+            await _all(run.tasks)
 
-    async def _feed(self, claim: Claim, rows: set[asyncio.Task[None]]) -> None:
-        """Give the rows to the engine in input order, as it has room; `rows` gets a task for each."""
-        waiting = len(claim.rows)
+    async def _feed(self, run: _Run) -> None:
+        """Give the rows to the engine in input order, as it has room."""
+        for outcome in run.claim.hopeless:
+            log.warning("job %s: row %s is given up", run.claim.lease.job_id, outcome.index)
+            run.tasks.add(asyncio.create_task(self._write(run, outcome)))
+        waiting = len(run.claim.rows)
         try:
-            for row in claim.rows:
-                await self._appetite.in_engine.acquire()
+            for row in run.claim.rows:
+                await self._appetite.enter()
                 waiting -= 1
                 self._appetite.waits(-1)
-                rows.add(asyncio.create_task(self._end(claim.lease, row)))
+                run.tasks.add(asyncio.create_task(self._end(run, row)))
         finally:
             self._appetite.waits(-waiting)
 
-    async def _end(self, lease: Lease, row: Row) -> None:
+    async def _end(self, run: _Run, row: Row) -> None:
         """Bring one row to its end and write it; cancelled, it is left unfinished."""
         try:
             with self._metrics.rows_in_flight.track_inprogress():
                 outcome = await self._outcome(row)
-        finally:
-            self._appetite.in_engine.release()
-        if outcome is None:
+        except EngineDead:
+            if not self._abandoned.is_set():
+                run.died.set()
             return
-        written = asyncio.ensure_future(self._buffer.put(lease, outcome))
+        finally:
+            self._appetite.leave()
+        await self._write(run, outcome)
+
+    async def _write(self, run: _Run, outcome: Outcome) -> None:
+        """Returns when the end of a row is in Redis; what is answered is kept, whatever ends its shard."""
+        written = asyncio.ensure_future(self._buffer.put(run.claim.lease, outcome))
         try:
-            await asyncio.shield(written)
+            run.left -= await asyncio.shield(written)
         except asyncio.CancelledError:
-            await written  # what is answered is kept, whatever ends this shard
+            await written
             raise
 
-    async def _outcome(self, row: Row) -> Outcome | None:
-        try:
-            return Outcome.answered(row, await self._engine.answer(row))
-        except EngineDead:
-            return None
-        except RowError as error:
-            fault = error.fault
-        except Exception:
-            log.exception("a row could not be answered; this is a bug")
-            fault = RowFault("internal_error", "the worker failed on this row; its log says why")
+    async def _outcome(self, row: Row) -> Outcome:
+        backoff = Backoff(first=0.5)
+        for left in reversed(range(_TRIES)):
+            try:
+                return fit(row, Outcome.answered(row, await self._engine.answer(row)))
+            except EngineDead:
+                raise
+            except RowError as error:
+                fault = error.fault
+                if not isinstance(error, TransientError):
+                    break
+            except Exception:
+                log.exception("a row could not be answered; this is a bug")
+                fault = RowFault("internal_error", "the worker failed on this row; its log says why")
+            if left:
+                await backoff.wait()
         return Outcome.failed_row(row.index, row.line, row.custom_id, fault)
 
 

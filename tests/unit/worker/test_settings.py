@@ -94,3 +94,7 @@ def test_a_bad_file_is_one_line(text: bytes, word: str, tmp_path: Path) -> None:
     (tmp_path / "minedraft.toml").write_bytes(text)
     with pytest.raises(UsageError, match=word):
         read_settings([])
+
+
+def test_metrics_are_for_this_machine_alone_unless_asked() -> None:
+    assert read_settings([]).metrics_host == "127.0.0.1"

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -14,14 +15,17 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from producer.record import jobs, leases
 from producer.record.connection import connect
-from producer.record.jobs import SHARD_ROWS, Submission
+from producer.record.jobs import Submission
 from producer.record.keys import key
-from producer.record.models import CHAT_URL, Answer, JobState, Row
-from worker.engine.protocol import EngineDead, RowError
+from producer.record.leases import CONDEMNED
+from producer.record.models import CHAT_URL, SHARD_ROWS, Answer, JobState, Row
+from worker.backoff import Backoff
+from worker.engine.protocol import EngineDead, RowError, TransientError
 from worker.metrics import Metrics
 from worker.queue import tokens
 from worker.queue.appetite import Appetite
 from worker.queue.buffer import ResultBuffer
+from worker.queue.health import RedisHealth
 from worker.queue.keeper import Keeper
 from worker.queue.shards import ShardRunner
 from worker.queue.tokens import Tokens
@@ -65,7 +69,7 @@ class Bench:
     def idle(self) -> bool:
         """Nothing is held, in the engine, or counted as waiting any more."""
         return (
-            self.appetite.in_engine._value == self.appetite.rows
+            self.appetite._seats._value == self.appetite.rows
             and self.appetite._waiting == 0
             and not self.keeper._leases
             and not self.keeper._tokens
@@ -75,9 +79,10 @@ class Bench:
 
 def bench(redis: Redis, url: str, engine: ScriptedEngine, capacity: int = 8) -> Bench:
     metrics = Metrics(CollectorRegistry())
-    keeper, buffer, appetite = Keeper(redis), ResultBuffer(redis, metrics), Appetite(capacity)
+    health = RedisHealth(metrics)
+    keeper, buffer, appetite = Keeper(redis), ResultBuffer(redis, metrics, health), Appetite(capacity)
     runner = ShardRunner(
-        redis, engine, served="target", appetite=appetite, keeper=keeper, buffer=buffer, metrics=metrics
+        redis, engine, served="target", appetite=appetite, keeper=keeper, buffer=buffer, metrics=metrics, health=health
     )
     return Bench(redis, url, engine, appetite, keeper, buffer, runner, metrics)
 
@@ -196,19 +201,109 @@ async def test_one_token_works_off_all_that_waits(worker: Bench) -> None:
     assert worker.metrics.claimed._value.get() == 10
 
 
-async def test_rows_of_an_engine_that_is_gone_stay_unfinished(worker: Bench) -> None:
+async def test_rows_whose_engine_died_run_again_and_the_attempt_is_counted(worker: Bench) -> None:
     async def script(row: Row) -> None:
-        if row.index == 1:
-            worker.runner.drain()  # an engine is gone for good only when its worker ends
+        if row.index == 1 and worker.engine.begun[1] == 1:
             raise EngineDead("gone")
 
     worker.engine.script = script
     job = await submit(worker.redis, 3)
     await worker.runner.run_token("t")
-    assert (await state(worker.redis, job)).done == 2
+    done = await state(worker.redis, job)
+    assert (done.state, done.failed, done.attempts_lost) == (JobState.COMPLETED, 0, 1)
+    assert worker.engine.begun == {0: 1, 1: 2, 2: 1}
+
+
+async def test_an_engine_that_ends_with_its_worker_is_no_lost_attempt(worker: Bench) -> None:
+    async def script(row: Row) -> None:
+        if row.index == 1:
+            worker.runner.abandon()
+            raise EngineDead("closed")
+
+    worker.engine.script = script
+    job = await submit(worker.redis, 3)
+    await worker.runner.run_token("t")
+    assert (await state(worker.redis, job)).attempts_lost == 0
     claim = await leases.claim(worker.redis, served="target", lease_ms=1000)
     assert claim is not None
-    assert [row.index for row in claim.rows] == [1]
+    assert 1 in [row.index for row in claim.rows]
+
+
+@pytest.mark.parametrize("others", [0, 3 * SHARD_ROWS])
+async def test_a_row_that_always_kills_its_engine_ends_as_an_error_and_takes_nobody_with_it(
+    worker: Bench, others: int
+) -> None:
+    """One engine: whoever is in it when it dies dies with it."""
+    poison, died = 5, asyncio.Event()
+    inside: set[int] = set()
+
+    async def script(row: Row) -> None:
+        nonlocal died
+        engine = died
+        inside.add(row.index)
+        try:
+            if row.index == poison:
+                await asyncio.sleep(0.005)
+                engine.set()
+                died = asyncio.Event()
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(engine.wait(), 0.01)
+            if engine.is_set():
+                companions.append(set(inside))
+                raise EngineDead("died")
+        finally:
+            inside.discard(row.index)
+
+    companions: list[set[int]] = []
+    worker.engine.script = script
+    job = await submit(worker.redis, SHARD_ROWS + others)
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(worker.runner.run_token(f"t{number}") for number in range(3)))
+    done = await state(worker.redis, job)
+    assert (done.state, done.done, done.failed) == (JobState.COMPLETED, SHARD_ROWS + others, 1)
+    error = (await lines(worker.redis, job))[poison]["error"]
+    assert (error["code"], error["line"]) == ("poison_row", poison + 1)
+    assert "5 attempts" in error["message"]
+    assert worker.engine.begun[poison] == CONDEMNED
+    assert companions[-1] == {poison}
+    assert worker.idle()
+
+
+async def test_a_fault_that_passes_is_tried_again_and_one_that_stays_is_not(
+    worker: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Backoff, "wait", lambda _: asyncio.sleep(0))
+
+    async def script(row: Row) -> None:
+        match row.index:
+            case 0 if worker.engine.begun[0] < 3:
+                raise TransientError("internal_error", "no memory just now")
+            case 1:
+                raise TransientError("internal_error", "no memory ever")
+            case 2:
+                raise RowError("too_long", "the prompt is too long")
+
+    worker.engine.script = script
+    job = await submit(worker.redis, 4)
+    await worker.runner.run_token("t")
+    errors = [line["error"] and line["error"]["message"] for line in await lines(worker.redis, job)]
+    assert errors == [None, "no memory ever", "the prompt is too long", None]
+    assert worker.engine.begun == {0: 3, 1: 3, 2: 1, 3: 1}
+
+
+async def test_a_row_that_nobody_can_read_is_an_error_and_the_others_are_answered(worker: Bench) -> None:
+    job = await submit(worker.redis, 4)
+    for index, text in (
+        ("1", "garbage"),
+        ("2", "[" * 10**5),
+        ("3", '{"line": "x", "custom_id": 1, "url": 2, "body": 3}'),
+    ):
+        await worker.redis.hset(key("rows", job, 0), index, text)
+    await worker.runner.run_token("t")
+    errors = [line["error"] and line["error"]["code"] for line in await lines(worker.redis, job)]
+    assert errors == [None] + 3 * ["unreadable_row"]
+    assert (await state(worker.redis, job)).state is JobState.COMPLETED
 
 
 async def test_draining_ends_what_runs_and_gives_the_rest_back(worker: Bench) -> None:
@@ -305,7 +400,14 @@ async def test_results_wait_for_redis_and_are_counted_once(worker: Bench, monkey
 
 async def test_tokens_are_topped_up_for_waiting_shards_and_no_further(worker: Bench) -> None:
     arq = tokens.connect(worker.url, "target")
-    queue = Tokens(arq, served="target", slots=2, run_token=worker.runner.run_token, metrics=worker.metrics)
+    queue = Tokens(
+        arq,
+        served="target",
+        slots=2,
+        run_token=worker.runner.run_token,
+        metrics=worker.metrics,
+        health=RedisHealth(worker.metrics),
+    )
     await queue.top_up()
     assert await worker.redis.zcard(key("tokens", "target")) == 0
     await submit(worker.redis, 3 * SHARD_ROWS)
@@ -324,7 +426,14 @@ async def test_tokens_are_topped_up_for_waiting_shards_and_no_further(worker: Be
 
 async def test_nothing_on_arq_s_wire_is_pickle(worker: Bench) -> None:
     arq = tokens.connect(worker.url, "target")
-    queue = Tokens(arq, served="target", slots=2, run_token=worker.runner.run_token, metrics=worker.metrics)
+    queue = Tokens(
+        arq,
+        served="target",
+        slots=2,
+        run_token=worker.runner.run_token,
+        metrics=worker.metrics,
+        health=RedisHealth(worker.metrics),
+    )
     await submit(worker.redis, 1)
     await queue.top_up()
     (name,) = await worker.redis.keys("arq:job:*")
@@ -344,7 +453,12 @@ async def test_two_workers_answer_every_row_of_two_jobs_once_through_arq(worker:
     for each in (worker, other):
         arq = tokens.connect(each.url, "target")
         queue = Tokens(
-            arq, served="target", slots=each.appetite.slots, run_token=each.runner.run_token, metrics=each.metrics
+            arq,
+            served="target",
+            slots=each.appetite.slots,
+            run_token=each.runner.run_token,
+            metrics=each.metrics,
+            health=RedisHealth(each.metrics),
         )
         await queue.top_up()
         queues.append(queue)

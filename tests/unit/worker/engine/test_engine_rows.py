@@ -20,6 +20,7 @@ def test_a_good_row_passes(body: dict[str, object]) -> None:
     ("bad", "code", "words"),
     [
         (row(url="/v1/embeddings"), "unsupported_url", ["/v1/embeddings", COMPLETIONS_URL]),
+        (row(url="u" * 9999), "unsupported_url", [CHAT_URL]),
         (row(model="other"), "model_not_found", ["'other'", "'m'"]),
         (row(model="x" * 9999), "model_not_found", []),
         (row(stream=True), "streaming_not_supported", ["stream"]),
@@ -44,7 +45,16 @@ def test_an_unknown_parameter_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("a\n  b\tc ", "a b c"), ("x" * 9, "xxxxx..."), ("x" * 8, "x" * 8), ("\u2028a", "a"), ("", "")],
+    [
+        ("a\n  b\tc ", "a b c"),
+        ("x" * 9, "xxxxx..."),
+        ("x" * 8, "x" * 8),
+        ("\u2028a", "a"),
+        ("", ""),
+        ("\x1b[2J\x9b1m", "?[2J?1m"),
+        ("\u202ea\ud800", "?a?"),
+        ("é😀", "é😀"),
+    ],
 )
 def test_one_line(text: str, line: str) -> None:
     assert one_line(text, most=8) == line

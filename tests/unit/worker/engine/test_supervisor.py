@@ -20,7 +20,7 @@ class Scripted:
 
     def __init__(self, name: str, start: Exception | None = None, answer: Exception | None = None) -> None:
         self.name, self._start, self._answer = name, start, answer
-        self.starts = self.closes = self.asked = 0
+        self.starts = self.closes = self.kills = self.asked = 0
         self.go, self.died = asyncio.Event(), asyncio.Event()
 
     async def start(self) -> None:
@@ -48,6 +48,9 @@ class Scripted:
     async def close(self) -> None:
         self.closes += 1
 
+    def kill(self) -> None:
+        self.kills += 1
+
 
 def supervise(*engines: Scripted, **hooks: Callable[..., None]) -> EngineSupervisor:
     script = iter(engines)
@@ -60,7 +63,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_rows_of_a_dead_engine_run_again_on_the_next() -> None:
+async def test_rows_that_died_with_an_engine_are_the_callers_and_later_ones_go_to_the_next() -> None:
     first, second = Scripted("first"), Scripted("second")
     ups: list[bool] = []
     restarts: list[int] = []
@@ -69,9 +72,11 @@ async def test_rows_of_a_dead_engine_run_again_on_the_next() -> None:
     rows = [asyncio.create_task(supervisor.answer(ROW)) for _ in range(5)]
     await until(lambda: first.asked == 5)
     first.died.set()
+    assert {type(end) for end in await asyncio.gather(*rows, return_exceptions=True)} == {EngineDead}
+    again = [asyncio.create_task(supervisor.answer(ROW)) for _ in range(5)]
     await until(lambda: second.asked == 5)
     second.go.set()
-    assert [(await row).body for row in rows] == [{"by": "second"}] * 5
+    assert [(await row).body for row in again] == [{"by": "second"}] * 5
     assert (supervisor.restarts, restarts, ups) == (1, [1], [True, False, True])
     assert (first.closes, second.closes) == (1, 0)
     await supervisor.close()
@@ -95,6 +100,8 @@ async def test_an_engine_that_gives_up_on_a_row_is_replaced_though_it_says_nothi
     second.go.set()
     supervisor = supervise(first, second)
     await supervisor.start()
+    with pytest.raises(EngineDead):
+        await asyncio.wait_for(supervisor.answer(ROW), 5)
     assert (await asyncio.wait_for(supervisor.answer(ROW), 5)).body == {"by": "second"}
     await supervisor.close()
 
@@ -137,7 +144,9 @@ async def test_restarts_never_give_up() -> None:
     row = asyncio.create_task(supervisor.answer(ROW))
     await until(lambda: first.asked == 1)
     first.died.set()
-    assert (await asyncio.wait_for(row, 5)).body == {"by": "last"}
+    with pytest.raises(EngineDead):
+        await asyncio.wait_for(row, 5)
+    assert (await asyncio.wait_for(supervisor.answer(ROW), 5)).body == {"by": "last"}
     assert supervisor.restarts == 1
     assert all(engine.closes == 1 for engine in failing)
     await supervisor.close()
@@ -166,3 +175,15 @@ async def test_a_cancelled_row_is_cancelled_in_the_engine() -> None:
         await row
     assert supervisor.capacity == 3
     await supervisor.close()
+
+
+async def test_a_killed_engine_is_not_replaced() -> None:
+    engine = Scripted("only")
+    supervisor = supervise(engine)
+    await supervisor.start()
+    supervisor.kill()
+    engine.died.set()
+    with pytest.raises(EngineDead):
+        await supervisor.answer(ROW)
+    await supervisor.close()
+    assert (engine.kills, engine.closes, supervisor.restarts) == (1, 1, 0)

@@ -100,3 +100,10 @@ def test_a_name_is_looked_for_in_the_cache_alone_when_offline(monkeypatch: pytes
 @pytest.mark.parametrize(("given", "names"), [(None, ("m",)), ("n", ("n",)), (["a", "b"], ("a", "b"))])
 def test_served_names(given: object, names: tuple[str, ...]) -> None:
     assert vllm_args.served_names(vllm_args.Namespace(served_model_name=given, model="m")) == names
+
+
+@pytest.mark.parametrize("mode", ["ar", "sd", "psd"])
+@pytest.mark.parametrize("cpu", [True, False])
+def test_code_that_comes_with_a_model_is_trusted_only_when_asked(mode: str, cpu: bool) -> None:
+    options = VllmOptions("m", "n", mode=mode, draft_model="d")  # type: ignore[arg-type]
+    assert not [flag for flag in default_flags(options, cpu=cpu) if "trust" in flag]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from producer.record.jobs import SHARD_ROWS
+from producer.record.models import SHARD_ROWS
 from worker.queue.appetite import Appetite
 
 
@@ -41,6 +41,51 @@ async def test_of_many_that_wait_one_claims() -> None:
     assert sum(task.done() for task in waiting) == 2
     for task in waiting:
         task.cancel()
+
+
+async def test_who_is_alone_waits_for_the_others_and_keeps_them_out() -> None:
+    appetite = Appetite(16)
+    alone: list[str] = []
+
+    async def suspect(name: str) -> None:
+        async with appetite.alone():
+            alone.append(name)
+            assert not await _hungry(appetite)
+            appetite.waits(-SHARD_ROWS)
+            assert not await _hungry(appetite)
+            alone.append(name)
+
+    for _ in range(2):
+        await appetite.hunger()
+        appetite.waits(-SHARD_ROWS)
+    suspects = [asyncio.create_task(suspect(name)) for name in "ab"]
+    await asyncio.sleep(0.01)
+    assert not await _hungry(appetite)
+    for _ in range(2):
+        assert alone == []
+        appetite.over()
+        await asyncio.sleep(0.005)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*suspects)
+    assert alone == ["a", "a", "b", "b"]
+    assert await _hungry(appetite)
+
+
+async def test_a_suspect_that_gives_up_waiting_lets_the_others_in_again() -> None:
+    appetite = Appetite(16)
+    await appetite.hunger()
+    appetite.waits(-SHARD_ROWS)
+
+    async def suspect() -> None:
+        async with appetite.alone():
+            raise AssertionError
+
+    waiting = asyncio.create_task(suspect())
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    assert await _hungry(appetite)
 
 
 async def _hungry(appetite: Appetite) -> bool:
