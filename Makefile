@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH_CPU_INDEX ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-full lint format bench lock clean
+.PHONY: help install demo test test-full chaos lint format bench bench-fleet lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,10 @@ test: install ## unit, integration and acceptance tests (under 15 minutes on 2 c
 test-full: install ## everything, the long ones too
 	$(BIN)/pytest
 
+chaos: install ## 100,000 rows through over 200 faults, then the real engine killed; prints the audit (under 25 minutes)
+	PYTHONPATH=tests $(BIN)/python -m chaos.storm
+	PYTHONPATH=tests $(BIN)/python -m chaos.storm.real
+
 lint: install ## formatting, lint rules and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -37,6 +41,9 @@ format: install ## rewrite the code as ruff likes it
 
 bench: install ## plain decoding, speculation and two batches side by side, with the embedded pair
 	$(BIN)/worker bench --scenarios "ar,sd(m),sd(2m),psd(2m)"
+
+bench-fleet: install ## 32 workers without a model on one Redis: rows and commands a second
+	$(BIN)/python ops/bench_fleet.py
 
 lock: ## resolve the newest versions that pyproject.toml allows into requirements.lock (then run the tests)
 	ops/lock.sh > requirements.lock.new && mv requirements.lock.new requirements.lock

@@ -2,7 +2,9 @@
 
 import signal
 import subprocess
+import time
 
+import pytest
 from shell import Shell, assert_each_once, lines
 
 
@@ -47,7 +49,7 @@ def test_redis_restarted_mid_job(shell: Shell) -> None:
     watcher = subprocess.Popen(["producer", "watch", job], env=shell.environment, stderr=subprocess.PIPE, text=True)
     shell.run("sleep", "1")
     shell.producer("redis", "stop")
-    worker.await_log("waits for Redis")
+    worker.await_log("Redis is away")
     shell.run("sleep", "1")
     shell.producer("redis", "start")
     _, said = watcher.communicate(timeout=60)
@@ -56,3 +58,43 @@ def test_redis_restarted_mid_job(shell: Shell) -> None:
     assert_each_once(shell.results(job), _ids(60))
     assert shell.status(job)["done"] == 60
     assert "Traceback" not in worker.text()
+
+
+def test_rolling_restarts_lose_no_attempt_and_leave_no_gap(shell: Shell) -> None:
+    flags = ("--seconds-per-row 0.2", "--max-num-seqs", "4")
+    fleet = [shell.fake(*flags) for _ in range(2)]
+    rows = 600
+    job = shell.submit(text=lines(rows))["job_id"]
+    for old in fleet:
+        shell.fake(*flags)
+        before = shell.status(job)["done"]
+        old.process.send_signal(signal.SIGTERM)
+        shell.await_done(job, before + 8, 3)  # others go on meanwhile
+        assert old.process.wait(20) == 0
+        assert "drained" in old.text()
+    assert shell.status(job)["done"] < rows
+    shell.producer("watch", job)
+    assert_each_once(shell.results(job), _ids(rows))
+    assert shell.status(job)["attempts_lost"] == 0
+
+
+@pytest.mark.full
+@pytest.mark.timeout(400)
+def test_a_row_that_kills_every_worker_ends_as_an_error_and_the_job_with_it(shell: Shell) -> None:
+    poison = "question 17"
+    flags = (f"--seconds-per-row 0.05 --kill-on '{poison}'", "--max-num-seqs", "8")
+    job = shell.submit(text=lines(60))["job_id"]
+    deaths = 0
+    worker = shell.fake(*flags)
+    while shell.status(job)["state"] != "completed":
+        if worker.process.poll() is not None:
+            assert worker.process.returncode == -signal.SIGKILL
+            deaths += 1
+            worker = shell.fake(*flags)
+        time.sleep(0.2)
+    results = shell.results(job)
+    assert [line["custom_id"] for line in results] == _ids(60)
+    (error,) = [line["error"] for line in results if line["error"]]
+    assert (error["code"], error["line"]) == ("poison_row", 18)
+    assert deaths == 5 <= shell.status(job)["attempts_lost"]  # of shards that were there by chance, too
+    assert shell.run("producer", "watch", job).returncode == 1

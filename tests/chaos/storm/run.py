@@ -1,0 +1,216 @@
+"""One storm: jobs are submitted as the queue runs low, faults come as rows end, and the end is awaited and audited."""
+
+import asyncio
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.storm.audit import Audit, Job, audit
+from chaos.storm.faults import Faults
+from chaos.storm.fleet import Fleet
+from chaos.storm.leftovers import MARK, Leftovers
+from chaos.storm.measure import Measures, Meter
+from chaos.storm.oracle import fake_oracle
+from chaos.storm.producers import Producers
+from chaos.storm.progress import Progress
+from chaos.storm.rows import FAIL_WORD, write_job
+from chaos.storm.schedule import Fault
+from chaos.storm.server import Server
+from redis import Redis
+
+MODEL = "storm"
+_QUEUE = f"minedraft:tokens:{MODEL}"
+_TOKENS = 12
+
+#: How long nothing may end while rows wait and nothing is broken any more, and how long the queue's own keys may take
+#: to go when everything has ended (seconds). Marks of arq's live for ten.
+_STALL_SECONDS, _SETTLE_SECONDS = 60.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How large a storm.
+
+    Attributes:
+        rows_at_once: of each worker.
+        seconds_per_row: what the fake engine takes for one.
+        say: is told what happens.
+    """
+
+    rows: int
+    jobs: int
+    seed: int
+    workers: int
+    rows_at_once: int
+    seconds_per_row: float
+    schedule: list[Fault]
+    say: Callable[[str], None]
+
+
+@dataclass
+class Outcome:
+    """What a storm came to."""
+
+    audit: Audit
+    measures: Measures
+    seconds: float
+    done: Counter[str] = field(default_factory=Counter)
+    """Faults, by kind."""
+    idle: int = 0
+    """Faults that came when no row was left for them."""
+
+
+class Storm:
+    """Runs one plan in a folder, with a temporary folder for the programs (both empty, paths short)."""
+
+    def __init__(self, plan: Plan, folder: Path, temp: Path) -> None:
+        mark = secrets.token_hex(8)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("MINEDRAFT_")}
+        environment = kept | {MARK: mark, "TMPDIR": str(temp), "MINEDRAFT_DATA_DIR": str(folder / "data")}
+        engine = f"--seconds-per-row {plan.seconds_per_row} --tokens-per-row {_TOKENS} --fail-on {FAIL_WORD}"
+        flags = ["--engine", "fake", f"--engine-args={engine}", "--max-num-seqs", str(plan.rows_at_once)]
+        flags += ["--served-model-name", MODEL]
+        self._plan = plan
+        self._folder = folder
+        self._server = Server(folder / "redis", environment)
+        self._fleet = Fleet(folder, environment, self._server.socket, flags, plan.workers)
+        self._producers = Producers(self._server, environment)
+        self._progress = Progress(self._server.client, plan.rows)
+        self._meter = Meter(self._server.client, self._progress, self._fleet)
+        self._faults = Faults(
+            self._server, self._fleet, self._progress, self._meter, _QUEUE, self._submit_next_and_kill
+        )
+        self._leftovers = Leftovers(mark, temp)
+        self._inputs = [folder / f"job-{number:02}.jsonl" for number in range(plan.jobs)]
+        self._jobs: dict[Path, str] = {}
+        self._submitting = asyncio.Lock()
+
+    async def run(self) -> Outcome:
+        """From the first row to the last finding; whatever happens, nothing is left running."""
+        began = time.monotonic()
+        for number, path in enumerate(self._inputs):
+            write_job(path, self._plan.seed * 1000 + number, self._rows_of(number))
+        followers: list[asyncio.Task[None]] = []
+        try:
+            await self._server.start()
+            await self._fleet.start()
+            followers = [asyncio.create_task(it) for it in (self._progress.follow(), self._leftovers.follow())]
+            outcome = await self._watched(followers)
+            await self._results()
+            await self._fleet.close()
+            outcome.audit = await asyncio.to_thread(self._audit)
+            await self._server.stop()
+        finally:
+            for follower in followers:
+                follower.cancel()
+            with suppress(Exception):
+                await self._server.client.aclose()
+            left = await asyncio.to_thread(self._leftovers.end)
+        for what in [*left, *self._fleet.findings, *self._producers.findings]:
+            outcome.audit.find("others", what)
+        outcome.measures = self._meter.measures
+        outcome.seconds = time.monotonic() - began
+        return outcome
+
+    def _rows_of(self, number: int) -> int:
+        rows, rest = divmod(self._plan.rows, self._plan.jobs)
+        return rows + (number < rest)
+
+    async def _watched(self, followers: list[asyncio.Task[None]]) -> Outcome:
+        """The weather; ends with the error of a follower that fails."""
+        weather = asyncio.create_task(self._weather())
+        try:
+            await asyncio.wait([weather, *followers], return_when=asyncio.FIRST_COMPLETED)
+            for follower in followers:
+                if follower.done():
+                    follower.result()
+            return weather.result()
+        finally:
+            weather.cancel()
+
+    async def _weather(self) -> Outcome:
+        """All jobs and all faults, until every row has ended or nothing goes on any more."""
+        outcome = Outcome(Audit(), Measures(), 0.0)
+        submitter = asyncio.create_task(self._submit_all())
+        try:
+            for number, fault in enumerate(self._plan.schedule, 1):
+                while self._progress.share < fault.at and not self._stalled():
+                    self._fleet.check()
+                    await asyncio.sleep(0.05)
+                while not self._progress.backlog and not submitter.done():
+                    await asyncio.sleep(0.05)
+                outcome.idle += not self._progress.backlog
+                self._plan.say(
+                    f"{number}/{len(self._plan.schedule)} {self._progress.done} rows, backlog {self._progress.backlog}:"
+                    f" {fault.kind} {fault.way}"
+                )
+                await self._faults.do(fault)
+                outcome.done[fault.kind] += 1
+            await submitter
+            await self._fleet.settle()
+            self._progress.gained = time.monotonic()
+            while self._progress.backlog and not self._stalled():
+                self._fleet.check()
+                await asyncio.sleep(0.1)
+            await self._settle()
+        finally:
+            submitter.cancel()
+        return outcome
+
+    def _stalled(self) -> bool:
+        return time.monotonic() - self._progress.gained > _STALL_SECONDS + 60 * (not self._fleet.at_work)
+
+    async def _submit_all(self) -> None:
+        """Keep a job's rows waiting, no more: faults must find work until the end."""
+        while len(self._jobs) < len(self._inputs):
+            if self._progress.backlog < self._rows_of(0):
+                await self._submit_next()
+            await asyncio.sleep(0.1)
+
+    async def _submit_next(self, killed_at: float | None = None) -> None:
+        async with self._submitting:
+            # When all are submitted, the last one again: it must be found.
+            path = next((path for path in self._inputs if path not in self._jobs), self._inputs[-1])
+            if killed_at is not None:
+                await self._producers.killed(path, killed_at)
+            job = await self._producers.submit(path)
+            if self._jobs.setdefault(path, job) != job:
+                self._producers.findings.append(f"{path.name} became job {self._jobs[path]} and job {job}")
+            self._progress.add(job, self._rows_of(self._inputs.index(path)))
+
+    async def _submit_next_and_kill(self, part: float) -> None:
+        await self._submit_next(killed_at=0.3 + 0.7 * part)
+
+    async def _settle(self) -> None:
+        """Let the idle fleet run the tokens that are left, and marks run out."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while time.monotonic() < deadline:
+            left = [key async for key in self._server.client.scan_iter("arq:*", count=1000)]
+            if not left and not await self._server.client.exists(_QUEUE):
+                return
+            await asyncio.sleep(0.5)
+
+    async def _results(self) -> None:
+        for path, job in self._jobs.items():
+            await self._producers.results(job, path.with_suffix(".results"))
+
+    def _audit(self) -> Audit:
+        jobs = [Job(job, path, path.with_suffix(".results")) for path, job in self._jobs.items()]
+        with Redis(unix_socket_path=str(self._server.socket), decode_responses=True) as redis:
+            return audit(redis, jobs, fake_oracle(FAIL_WORD, _TOKENS))
+
+
+def run_storm(plan: Plan, folder: Path, temp: Path) -> Outcome:
+    """Run one storm to its end."""
+
+    async def run() -> Any:
+        return await Storm(plan, folder, temp).run()
+
+    result: Outcome = asyncio.run(run())
+    return result
