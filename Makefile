@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Where pip looks for PyTorch's CPU wheel when it does not find one otherwise: PyTorch's own "CPU" wheel index.
 TORCH_CPU_INDEX ?=
+# Tests that mostly wait run so many at once.
+SIDE_BY_SIDE ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-full chaos lint format bench bench-fleet lock clean
@@ -21,10 +23,12 @@ demo: install ## answer 16 real prompts with a real model, through Redis and a w
 	@$(BIN)/python ops/demo.py
 
 test: install ## unit, integration and acceptance tests (under 15 minutes on 2 cores)
-	$(BIN)/pytest -m "not full"
+	$(BIN)/pytest -m "not full and not cores" -n $(SIDE_BY_SIDE)
+	$(BIN)/pytest -m "not full and cores"
 
 test-full: install ## everything, the long ones too
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not cores" -n $(SIDE_BY_SIDE)
+	$(BIN)/pytest -m cores
 
 chaos: install ## 100,000 rows through over 200 faults, then the real engine killed; prints the audit (under 25 minutes)
 	PYTHONPATH=tests $(BIN)/python -m chaos.storm

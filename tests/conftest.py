@@ -2,12 +2,34 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from redis import Redis
 from redis_fixture import running_redis
 
 from producer.server.embedded import EmbeddedRedis
+
+
+#: Tests that compute on all cores, or measure: they run one at a time, the others side by side.
+CORES = (
+    "integration/worker/engine",
+    "integration/worker/lab",
+    "integration/worker/minedraft",
+    "integration/worker/models",
+    "acceptance/test_demo.py",
+    "acceptance/test_instruments.py",
+    "acceptance/test_real_engine.py",
+    "chaos/test_storm.py",
+    "chaos/test_two_batches.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).as_posix().startswith(CORES):
+            item.add_marker("cores")
 
 
 @pytest.fixture(scope="session")
