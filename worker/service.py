@@ -89,8 +89,9 @@ class Service:
             await asyncio.wait([beats])
             log.info("ending the engine")
             await self._end_engine()
-            with suppress(RedisError, OSError):  # else the heartbeat runs out by itself
-                await fleet.retire(self._redis, self._card.worker_id)
+            with suppress(RedisError, OSError):  # else (a TimeoutError is an OSError) the heartbeat runs out by itself
+                async with asyncio.timeout(HURRY_SECONDS):
+                    await fleet.retire(self._redis, self._card.worker_id)
 
     def _stop(self) -> None:
         if self._draining.is_set():
@@ -146,8 +147,10 @@ class Service:
             await self._become("ready", slots=appetite.slots)
             log.info("serving %r: %d rows at once", served, self._engine.capacity)
             await self._draining.wait()
-            await self._become("draining")
+            runner.drain()
+            told = group.create_task(self._become("draining"))
             await self._drain(runner, queue)
+            told.cancel()
             for duty in duties:
                 duty.cancel()
         log.info("drained")
@@ -162,7 +165,6 @@ class Service:
         await closing
 
     async def _drain(self, runner: ShardRunner, queue: Tokens) -> None:
-        runner.drain()
         drained = asyncio.create_task(queue.drain())
         hurry = asyncio.create_task(self._hurry.wait())
         await asyncio.wait([drained, hurry], timeout=self._drain_seconds, return_when=asyncio.FIRST_COMPLETED)

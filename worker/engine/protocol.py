@@ -24,6 +24,10 @@ class EngineDead(Exception):  # noqa: N818 - a state that callers react to, name
     """The engine can answer nothing any more; its rows are unfinished and must run again elsewhere."""
 
 
+class EngineDown(Exception):  # noqa: N818 - a state, too
+    """No engine lives at the moment: the row was not begun."""
+
+
 class EngineStartError(Exception):
     """The engine cannot start and trying again will not help; the message is one line for the user."""
 

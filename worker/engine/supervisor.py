@@ -1,4 +1,4 @@
-"""Keeps an engine running: a dead one is replaced; rows that come meanwhile wait for the next."""
+"""Keeps an engine running: a dead one is replaced, and rows are refused meanwhile."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from typing import Any
 
 from producer.record.models import Answer, Row
 from worker.backoff import Backoff
-from worker.engine.protocol import Engine, EngineDead, EngineStartError
+from worker.engine.protocol import Engine, EngineDead, EngineDown
 
 logger = logging.getLogger(__name__)
 
@@ -68,15 +68,15 @@ class EngineSupervisor:
         self._watcher = asyncio.create_task(self._watch(), name="engine-supervisor")
 
     async def answer(self, row: Row) -> Answer:
-        """Answer one row on the engine that lives, or on the next one that does.
+        """Answer one row on the engine that lives.
 
         Raises:
             RowError: this row can never be answered, or (`TransientError`) not now.
-            EngineDead: the engine died with this row in it, or the supervisor was closed.
+            EngineDead: the engine died with this row in it.
+            EngineDown: none lives.
         """
-        await self._ready.wait()
-        if self._closed:
-            raise EngineDead("the engine was closed")
+        if self._closed or not self._ready.is_set():
+            raise EngineDown("no engine lives at the moment")
         engine = self._engine
         try:
             return await engine.answer(row)
@@ -86,19 +86,22 @@ class EngineSupervisor:
                 self._suspected.set()  # it may have given up on this row without dying by itself
             raise
 
+    async def ready(self) -> None:
+        """Returns when an engine lives."""
+        await self._ready.wait()
+
     def kill(self) -> None:
         """Make a quick end of the engine: `close` does not wait for its processes to end by themselves."""
         self._closed = True
         self._engine.kill()
 
     async def close(self) -> None:
-        """End the engine and stop replacing it; rows still waiting for one see `EngineDead`."""
+        """End the engine and stop replacing it."""
         self._closed = True
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.wait([self._watcher])
         await self._engine.close()
-        self._ready.set()
 
     async def _watch(self) -> None:
         """Replace every engine that dies, for ever."""
@@ -122,8 +125,8 @@ class EngineSupervisor:
         """Start the engine that `_engine` holds; False when it failed and another one is in its place."""
         try:
             await self._engine.start()
-        except (EngineDead, EngineStartError) as failed:
-            # What starts once starts again: memory may be short, or a disk away, for a while.
+        except Exception as failed:
+            # What starts once starts again: memory may be short, or a disk full, for a while.
             await self._replace_after(f"the engine could not be restarted: {failed}")
             return False
         return True

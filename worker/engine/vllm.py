@@ -65,6 +65,7 @@ class VllmEngine:
         self._thread: LoopThread | None = None
         self._server: VllmServer | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._others: set[int] = set()  # other engines' cores, which are none of our business
 
     @property
@@ -80,8 +81,11 @@ class VllmEngine:
             EngineDead: it was killed while starting.
         """
         self._others = _cores()
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix=vllm_plugin.FOLDER_PREFIX)
+        except OSError as error:
+            raise EngineStartError(f"no folder for vLLM's sockets in the temporary directory: {error}") from None
         self._thread = LoopThread("vllm-front-end")
-        self._folder = tempfile.TemporaryDirectory(prefix=vllm_plugin.FOLDER_PREFIX)
         self._server = await self._thread.run(self._open(self._errors(self._folder)))
         self._capacity = self._server.max_num_seqs
         if self._stages is not None:
@@ -116,10 +120,16 @@ class VllmEngine:
 
     async def close(self) -> None:
         """End vLLM's processes; those of an engine that is still starting are killed."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)  # whoever gives up waiting, it is done whole
+
+    async def _close(self) -> None:
         thread, server, folder = self._thread, self._server, self._folder
         self._thread = self._server = self._folder = None
-        if thread is None or folder is None:
+        if folder is None:
             return
+        assert thread is not None
         if server is None:
             await _stop_start(thread, spare=self._others)
         else:

@@ -5,12 +5,13 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from producer.record import leases
+from producer.record import control, leases
 from producer.record.connection import heed_cancel, told
 from producer.record.leases import Lease
 from producer.record.models import Outcome, Row, RowFault
@@ -155,6 +156,12 @@ class ResultBuffer:
         if not item.written.done():
             item.written.set_result(ours)
 
+    async def _stop(self, lease: Lease, why: str) -> None:
+        """Pause a job whose results cannot be written: its rows would be answered for nothing, again and again."""
+        log.error("job %s: Redis refuses results of shard %d: %s", lease.job_id, lease.shard, why)
+        with suppress(RedisError, OSError):
+            await control.pause(self._redis, lease.job_id, f"Redis refuses its results: {why}")
+
     async def _finish(self, writes: Sequence[tuple[Lease, Sequence[Outcome]]]) -> list[int | None]:
         """Write until it is written. What Redis refuses of one shard only must not hold up the others."""
         backoff = Backoff(most=MOST_SECONDS)
@@ -169,7 +176,6 @@ class ResultBuffer:
                     continue
                 if len(writes) == 1:
                     # Somebody has damaged the job's keys, for example: repeating it changes nothing.
-                    lease = writes[0][0]
-                    log.error("job %s: Redis refuses results of shard %d: %s", lease.job_id, lease.shard, told(error))
+                    await self._stop(writes[0][0], told(error))
                     return [None]
             return [(await self._finish([write]))[0] for write in writes]

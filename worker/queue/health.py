@@ -58,7 +58,8 @@ class RedisHealth:
         kind = trouble(error)
         self._metrics.redis_errors.labels(kind=kind).inc()
         self._claims_fail |= caller == CLAIMS
-        if kind is Trouble.OTHER:  # about this call alone: no reason for the others to wait
+        if kind is Trouble.OTHER:  # about this call alone, and an answer: no reason for the others to wait
+            self._answered(caller)
             if self._refusals.get(caller) != (said := told(error)):
                 log.error("%s: Redis refuses: %s", caller, said)
             self._refusals[caller] = said
@@ -80,6 +81,9 @@ class RedisHealth:
             self._claims_fail = False
             self._claims.reset()
         self._refusals.pop(caller, None)
+        self._answered(caller)
+
+    def _answered(self, caller: str) -> None:
         if self._failing.pop(caller, None) is None:
             return
         if not self._failing:

@@ -13,7 +13,7 @@ from producer.record.leases import Lease
 #: How long a silent worker's shards stay its own: with the reaper's pace they run again within 15 s of its death.
 LEASE_SECONDS = 10.0
 
-#: How often leases are renewed: three tries may fail before one runs out.
+#: How often leases are renewed: three tries may fail at once before one runs out, or one may get no answer.
 RENEW_SECONDS = LEASE_SECONDS / 4
 
 #: The same in the unit that Redis takes.

@@ -13,7 +13,7 @@ from producer.record import leases
 from producer.record.leases import SUSPECT, Claim
 from producer.record.models import SHARD_ROWS, Answer, Outcome, Row, RowFault
 from worker.backoff import Backoff
-from worker.engine.protocol import EngineDead, RowError, TransientError
+from worker.engine.protocol import EngineDead, EngineDown, RowError, TransientError
 from worker.metrics import Metrics
 from worker.queue.appetite import Appetite
 from worker.queue.buffer import ResultBuffer, fit
@@ -28,10 +28,14 @@ _TRIES = 3
 
 
 class Answering(Protocol):
-    """What a shard needs of an engine."""
+    """What a shard needs of an engine: `worker.engine.supervisor`'s part of it."""
+
+    async def ready(self) -> None:
+        """Returns when an engine lives."""
+        ...
 
     async def answer(self, row: Row) -> Answer:
-        """See `worker.engine.protocol.Engine.answer`; `EngineDead` leaves the row unfinished, and counts."""
+        """See `EngineSupervisor.answer`; `EngineDead` leaves the row unfinished, and is counted as an attempt."""
         ...
 
 
@@ -42,7 +46,10 @@ class _Run:
     claim: Claim
     left: int
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    died: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when there is no engine for its rows any more."""
+    died: bool = False
+    """The engine died with rows of it inside."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
 
@@ -111,20 +118,20 @@ class ShardRunner:
         finally:
             self._appetite.over()
         async with self._appetite.alone():
-            claim = await self._claim()
+            claim = await self._claim(first=claim.lease.job_id)
             if claim is not None:
                 log.warning("job %s: shard %d runs alone", claim.lease.job_id, claim.lease.shard)
                 await self._run(claim)
         return True
 
-    async def _claim(self) -> Claim | None:
-        """The next shard, or None when there is none; while Redis is away no claim is tried."""
+    async def _claim(self, first: str = "") -> Claim | None:
+        """The next shard, or None when there is none; while Redis or the engine is away no claim is tried."""
         found = None
         try:
-            while await until(self._health.ready(), self._draining) and not self._draining.is_set():
+            while await until(self._able(), self._draining):
                 try:
                     with self._health.watch(CLAIMS):
-                        found = await leases.claim(self._redis, served=self._served, lease_ms=LEASE_MS)
+                        found = await leases.claim(self._redis, served=self._served, lease_ms=LEASE_MS, first=first)
                 except (RedisError, OSError):
                     continue
                 (self._metrics.claimed if found else self._metrics.claimed_nothing).inc()
@@ -133,20 +140,24 @@ class ShardRunner:
             self._appetite.waits((len(found.rows) if found else 0) - SHARD_ROWS)
         return found
 
+    async def _able(self) -> None:
+        await self._engine.ready()
+        await self._health.ready()
+
     async def _run(self, claim: Claim) -> None:
         run = _Run(claim, left=len(claim.rows) + len(claim.hopeless))
         with self._keeper.lease(claim.lease, run.lost):
             await self._answer_rows(run)
         # Refused, as it should be, when the shard is somebody else's by now.
-        if run.left and await leases.release(self._redis, claim.lease, lost=run.died.is_set()):
-            how = "its engine died with it" if run.died.is_set() else "given back"
+        if run.left and await leases.release(self._redis, claim.lease, lost=run.died):
+            how = "its engine died with it" if run.died else "given back"
             log.info("job %s: shard %d: %s", claim.lease.job_id, claim.lease.shard, how)
 
     async def _answer_rows(self, run: _Run) -> None:
-        """Returns when every row has ended, or the lease is lost, or the engine died, or no row may go on."""
+        """Returns when every row has ended, or the lease is lost, or the engine is gone, or no row may go on."""
         try:
-            await until(self._feed(run), run.lost, run.died, self._draining)
-            if not await until(_all(run.tasks), run.lost, self._abandoned) and run.lost.is_set():
+            await until(self._feed(run), run.lost, run.gone, self._draining)
+            if not await until(_all(run.tasks), run.lost, self._abandoned) and run.lost.is_set() and run.left:
                 self._metrics.leases_lost.inc()
                 log.warning("job %s: the lease on shard %d is lost", run.claim.lease.job_id, run.claim.lease.shard)
         finally:
@@ -157,8 +168,8 @@ class ShardRunner:
     async def _feed(self, run: _Run) -> None:
         """Give the rows to the engine in input order, as it has room."""
         for outcome in run.claim.hopeless:
-            log.warning("job %s: row %s is given up", run.claim.lease.job_id, outcome.index)
-            run.tasks.add(asyncio.create_task(self._write(run, outcome)))
+            log.warning("job %s: row %r is given up", run.claim.lease.job_id, outcome.index)
+            run.tasks.add(asyncio.create_task(self._written(run, self._put(run, outcome))))
         waiting = len(run.claim.rows)
         try:
             for row in run.claim.rows:
@@ -174,19 +185,27 @@ class ShardRunner:
         try:
             with self._metrics.rows_in_flight.track_inprogress():
                 outcome = await self._outcome(row)
+        except EngineDown:
+            run.gone.set()
+            return
         except EngineDead:
-            if not self._abandoned.is_set():
-                run.died.set()
+            run.died = not self._abandoned.is_set()
+            run.gone.set()
             return
         finally:
             self._appetite.leave()
-        await self._write(run, outcome)
+        written = self._put(run, outcome)
+        del outcome  # the buffer may put its line on disk, and it must not stay in memory for our sake
+        await self._written(run, written)
 
-    async def _write(self, run: _Run, outcome: Outcome) -> None:
+    def _put(self, run: _Run, outcome: Outcome) -> asyncio.Task[bool]:
+        return asyncio.create_task(self._buffer.put(run.claim.lease, outcome))
+
+    async def _written(self, run: _Run, written: asyncio.Task[bool]) -> None:
         """Returns when the end of a row is in Redis; what is answered is kept, whatever ends its shard."""
-        written = asyncio.ensure_future(self._buffer.put(run.claim.lease, outcome))
         try:
-            run.left -= await asyncio.shield(written)
+            ours = await asyncio.shield(written)
+            run.left -= ours  # read after the wait: others write meanwhile
         except asyncio.CancelledError:
             await written
             raise
@@ -196,7 +215,7 @@ class ShardRunner:
         for left in reversed(range(_TRIES)):
             try:
                 return fit(row, Outcome.answered(row, await self._engine.answer(row)))
-            except EngineDead:
+            except (EngineDead, EngineDown):
                 raise
             except RowError as error:
                 fault = error.fault

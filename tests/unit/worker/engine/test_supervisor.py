@@ -7,9 +7,10 @@ import pytest
 
 from producer.record.models import COMPLETIONS_URL, Answer, Row
 from worker.backoff import Backoff
-from worker.engine.protocol import EngineDead, EngineStartError, RowError
+from worker.engine.protocol import EngineDead, EngineDown, EngineStartError, RowError
 from worker.engine.supervisor import EngineSupervisor
 
+_FAILURES = [EngineStartError("no memory"), EngineDead("killed"), OSError(28, "disk full")] * 2
 ROW = Row(0, 1, "a", COMPLETIONS_URL, {"prompt": "x"})
 
 
@@ -73,6 +74,9 @@ async def test_rows_that_died_with_an_engine_are_the_callers_and_later_ones_go_t
     await until(lambda: first.asked == 5)
     first.died.set()
     assert {type(end) for end in await asyncio.gather(*rows, return_exceptions=True)} == {EngineDead}
+    with pytest.raises(EngineDown):
+        await supervisor.answer(ROW)
+    await asyncio.wait_for(supervisor.ready(), 5)
     again = [asyncio.create_task(supervisor.answer(ROW)) for _ in range(5)]
     await until(lambda: second.asked == 5)
     second.go.set()
@@ -102,6 +106,7 @@ async def test_an_engine_that_gives_up_on_a_row_is_replaced_though_it_says_nothi
     await supervisor.start()
     with pytest.raises(EngineDead):
         await asyncio.wait_for(supervisor.answer(ROW), 5)
+    await asyncio.wait_for(supervisor.ready(), 5)
     assert (await asyncio.wait_for(supervisor.answer(ROW), 5)).body == {"by": "second"}
     await supervisor.close()
 
@@ -136,7 +141,7 @@ async def test_a_first_start_that_is_killed_is_tried_again() -> None:
 
 
 async def test_restarts_never_give_up() -> None:
-    failing = [Scripted("f", start=error) for error in (EngineStartError("no memory"), EngineDead("killed")) * 3]
+    failing = [Scripted("f", start=error) for error in _FAILURES]
     first, last = Scripted("first"), Scripted("last")
     last.go.set()
     supervisor = supervise(first, *failing, last)
@@ -146,22 +151,22 @@ async def test_restarts_never_give_up() -> None:
     first.died.set()
     with pytest.raises(EngineDead):
         await asyncio.wait_for(row, 5)
+    await asyncio.wait_for(supervisor.ready(), 5)
     assert (await asyncio.wait_for(supervisor.answer(ROW), 5)).body == {"by": "last"}
     assert supervisor.restarts == 1
     assert all(engine.closes == 1 for engine in failing)
     await supervisor.close()
 
 
-async def test_close_while_restarting_ends_waiting_rows() -> None:
+async def test_close_while_restarting_begins_no_row() -> None:
     first = Scripted("first")
     supervisor = EngineSupervisor(iter([first]).__next__, backoff=Backoff(60, 60))
     await supervisor.start()
     first.died.set()
-    row = asyncio.create_task(supervisor.answer(ROW))
-    await asyncio.sleep(0.01)
+    await until(lambda: first.closes == 1)
     await supervisor.close()
-    with pytest.raises(EngineDead):
-        await asyncio.wait_for(row, 1)
+    with pytest.raises(EngineDown):
+        await asyncio.wait_for(supervisor.answer(ROW), 1)
 
 
 async def test_a_cancelled_row_is_cancelled_in_the_engine() -> None:
@@ -183,7 +188,7 @@ async def test_a_killed_engine_is_not_replaced() -> None:
     await supervisor.start()
     supervisor.kill()
     engine.died.set()
-    with pytest.raises(EngineDead):
+    with pytest.raises(EngineDown):
         await supervisor.answer(ROW)
     await supervisor.close()
     assert (engine.kills, engine.closes, supervisor.restarts) == (1, 1, 0)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from producer.record import leases
+from producer.record import control, leases
 from producer.record.leases import Lease
 from producer.record.models import CHAT_URL, Outcome, Row
 from worker.metrics import Metrics
@@ -31,6 +31,8 @@ class Record:
         self.open = True
         self.broken: set[str] = set()
         self.batches: list[list[str]] = []
+        self.paused: list[tuple[str, str]] = []
+        monkeypatch.setattr(control, "pause", self.pause)
         monkeypatch.setattr(leases, "finish", self.finish)
 
     async def finish(self, _: object, writes: Writes) -> list[int | None]:
@@ -40,6 +42,10 @@ class Record:
             raise ResponseError("WRONGTYPE of key")
         self.batches.append([outcome.line for _, outcomes in writes for outcome in outcomes])
         return [len(outcomes) for _, outcomes in writes]
+
+    async def pause(self, _: object, job_id: str, reason: str) -> bool:
+        self.paused.append((job_id, reason))
+        return True
 
     def lines(self) -> list[str]:
         return [line for batch in self.batches for line in batch]
@@ -134,6 +140,7 @@ async def test_a_job_whose_results_are_refused_holds_up_no_other(
     assert await asyncio.gather(*refused, *fine) == [False, False, True, True]
     assert sorted(record.lines()) == ["c", "d"]
     assert "job one: Redis refuses results of shard 0: WRONGTYPE" in caplog.text
+    assert set(record.paused) == {("one", "Redis refuses its results: WRONGTYPE of key")}
     assert registry.get_sample_value("minedraft_redis_up") == 1
     assert registry.get_sample_value("minedraft_rows_total", {"outcome": "answered"}) == 2
 
