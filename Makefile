@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Where pip looks for PyTorch's CPU wheel when it does not find one otherwise: PyTorch's own "CPU" wheel index.
 TORCH_CPU_INDEX ?=
 # Tests that mostly wait run so many at once.
-SIDE_BY_SIDE ?= 4
+SIDE_BY_SIDE ?= 6
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-full chaos lint format bench bench-fleet lock clean
@@ -23,11 +23,11 @@ demo: install ## answer 16 real prompts with a real model, through Redis and a w
 	@$(BIN)/python ops/demo.py
 
 test: install ## unit, integration and acceptance tests (under 15 minutes on 2 cores)
-	$(BIN)/pytest -m "not full and not cores" -n $(SIDE_BY_SIDE)
+	$(BIN)/pytest -m "not full and not cores" -n $(SIDE_BY_SIDE) --dist worksteal
 	$(BIN)/pytest -m "not full and cores"
 
 test-full: install ## everything, the long ones too
-	$(BIN)/pytest -m "not cores" -n $(SIDE_BY_SIDE)
+	$(BIN)/pytest -m "not cores" -n $(SIDE_BY_SIDE) --dist worksteal
 	$(BIN)/pytest -m cores
 
 chaos: install ## 100,000 rows through over 200 faults, then the real engine killed; prints the audit (under 25 minutes)

@@ -10,7 +10,6 @@ from redis_fixture import running_redis
 
 from producer.server.embedded import EmbeddedRedis
 
-
 #: Tests that compute on all cores, or measure: they run one at a time, the others side by side.
 CORES = (
     "integration/worker/engine",

@@ -84,8 +84,12 @@ def say(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON object on a line of standard output; what a terminal might obey in it is written as \\u escapes."""
-    text = json.dumps(value, ensure_ascii=False)
-    sys.stdout.write("".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text) + "\n")
+    sys.stdout.write(escaped(json.dumps(value, ensure_ascii=False)) + "\n")
+
+
+def escaped(line: str) -> str:
+    """The same line of JSON, with what a terminal might obey in it as \\u escapes."""
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,9 +62,11 @@ class ConsumedFile:
             if not found:
                 return count
             if found != _encoded(line):
-                raise Refused(f"{self._path} has another line {number + count + 1} than the job: {_ANOTHER_FILE}")
+                raise Refused(f"{self._path} has another line {number + count + 1} than the job: {self._older(number)}")
         if not lines and self._reader.readline():
-            raise Refused(f"{self._path} has more lines than the {number} that the job gave away: {_ANOTHER_FILE}")
+            raise Refused(
+                f"{self._path} has more lines than the {number} that the job gave away: {self._older(number)}"
+            )
         return len(lines)
 
     def put(self, number: int, lines: Sequence[str]) -> None:
@@ -89,10 +92,18 @@ class ConsumedFile:
             if not line:
                 raise Refused(
                     f"{self._path} has {self._line} lines, {number} of the job's results were consumed before: "
-                    f"{_ANOTHER_FILE}"
+                    f"go on with the file that they were written to"
                 )
             self._line += 1
             self._offset += len(line)
+
+    def _older(self, number: int) -> str:
+        """What to do about a file that is another job's, or has what Redis forgot: that was computed again since."""
+        why = "it is another job's, or Redis came back without the last that it did"
+        if number == 0:
+            return f"{why}; name a new file"
+        keep = f"head -n {number} {shlex.quote(str(self._path))} > NEW"
+        return f"{why}; then `{keep}` keeps what still counts, and `--consume -o NEW` goes on"
 
     def _cut_torn_line(self) -> None:
         size = whole = os.fstat(self._descriptor).st_size
@@ -105,12 +116,6 @@ class ConsumedFile:
             whole = start
         if whole < size:
             os.ftruncate(self._descriptor, whole)
-
-
-#: What to do about a file that does not fit.
-_ANOTHER_FILE = (
-    "go on with the file that they were written to, or begin a new one with a job of which none was consumed"
-)
 
 
 def _encoded(line: str) -> bytes:

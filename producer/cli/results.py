@@ -11,7 +11,7 @@ from typing import IO, Annotated
 
 import typer
 
-from producer.cli.common import ExitCode, JobArgument, RedisOption, Refused, find_job, redis_at, run, say
+from producer.cli.common import ExitCode, JobArgument, RedisOption, Refused, escaped, find_job, redis_at, run, say
 from producer.cli.consume import consume_into
 from producer.record import jobs
 from producer.record.jobs import JobStatus
@@ -59,8 +59,9 @@ async def _results(job_id: str, output: str, order: Order, url: str | None) -> i
         written = 0
         try:
             with _destination(output) as stream:
+                shown = escaped if stream.isatty() else str  # a file or a pipe gets lines as they are
                 async for line in jobs.results(redis, job_id, order=order.value):
-                    stream.write(line + "\n")
+                    stream.write(shown(line) + "\n")
                     written += 1
         except BrokenPipeError:  # the reader has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -88,6 +88,7 @@ async def _submit(
                     name=printable(name or ("stdin" if file == "-" else Path(file).name)),
                     new=new,
                     options=options,
+                    say=say,
                 )
             except (DuplicateIds, NothingReadable, SubmissionLost) as error:
                 raise Refused(f"{file}: {error}") from None

@@ -1,24 +1,19 @@
 """Waiting for a job: what may hold it up is said once, and an absent Redis is waited for."""
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from producer.cli.common import say
 from producer.record import fleet
 from producer.record.jobs import JobStatus
 from producer.record.models import TARGET, JobState
-from producer.record.trouble import Trouble, trouble
+from producer.record.outage import ANY_WEATHER, outlast
 
 #: How often Redis is asked.
 POLL_SECONDS = 0.25
-
-#: The longest time between two tries while Redis is away.
-_AWAY_SECONDS = 5.0
 
 #: How often one who waits looks whether anybody works on the job.
 _PATIENCE_SECONDS = 10.0
@@ -54,16 +49,7 @@ class Doubts:
         Raises:
             redis.exceptions.RedisError: one that no waiting helps against.
         """
-        delay = POLL_SECONDS
-        while True:
-            try:
-                return await ask(*args, **kwargs)
-            except RedisError as error:
-                if trouble(error) in (Trouble.REFUSED, Trouble.OTHER):
-                    raise
-                self.say_once(f"Redis is away, waiting for it: {error}")
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, _AWAY_SECONDS)
+        return await outlast(lambda: ask(*args, **kwargs), say=self.say_once, weather=ANY_WEATHER)
 
 
 def stopped_itself(job: JobStatus) -> bool:

@@ -1,15 +1,19 @@
 """A stream of lines becomes a job: parsed, checked for double ids, staged, and committed all at once."""
 
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from producer.intake.digest import JobDigest
 from producer.intake.lines import Line, numbered_lines
 from producer.intake.rows import Reject, parse_line
 from producer.intake.unique import SeenIds
-from producer.record.connection import heed_cancel
+from producer.record.connection import REACH_SECONDS, heed_cancel
 from producer.record.jobs import JobOptions, Submission, status
 from producer.record.models import JobState, Outcome, RowFault
 
@@ -45,24 +49,34 @@ class Submitted:
 
 
 async def submit_lines(
-    redis: Redis, stream: BinaryIO, *, model: str, name: str, new: bool, options: JobOptions | None = None
+    redis: Redis,
+    stream: BinaryIO,
+    *,
+    model: str,
+    name: str,
+    new: bool,
+    options: JobOptions | None = None,
+    say: Callable[[str], Any] = lambda _: None,
 ) -> Submitted:
     """Submit every line of `stream` as one job; memory does not grow with it.
 
     The same rows for the same model give the job that was made of them before (`resumed`), unless `new`; it keeps
-    the options that it has.
+    the options that it has. `say` hears when Redis goes away and is waited for.
 
     Raises:
         DuplicateIds, NothingReadable: the input is refused; nothing of it stays.
+        SubmissionLost: Redis lost what it had got; nothing of it can run.
         redis.exceptions.RedisError: Redis failed; nothing of it can run.
     """
-    staged = await Submission.begin(redis, model=model, name=name, options=options)
+    staged = await Submission.begin(redis, model=model, name=name, options=options, say=say)
     try:
         digest = await _stage(staged, stream)
         heed_cancel()  # an interrupted submission must not end as a job
         job_id = await staged.commit(digest.hexdigest(model, {}), insist=new)
     except BaseException:
-        await staged.discard()
+        with suppress(RedisError, TimeoutError):  # away: `sweep` does it, a day later
+            async with asyncio.timeout(REACH_SECONDS):
+                await staged.discard()
         raise
     found = await status(redis, job_id)
     state = found.state if found else JobState.QUEUED

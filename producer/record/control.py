@@ -17,9 +17,12 @@ async def cancel(redis: Redis, job_id: str) -> bool:
     return bool(await scripts.run(redis, "cancel", job_id))
 
 
-async def pause(redis: Redis, job_id: str) -> bool:
-    """Let no more shards of a job be claimed; leased ones run to their end. False: it is not queued or running."""
-    return bool(await scripts.run(redis, "pause", job_id))
+async def pause(redis: Redis, job_id: str, reason: str = "") -> bool:
+    """Let no more shards of a job be claimed; leased ones run to their end. False: it is not queued or running.
+
+    `reason`: why it stops by itself; none where a user wants it.
+    """
+    return bool(await scripts.run(redis, "pause", job_id, reason))
 
 
 async def resume(redis: Redis, job_id: str) -> bool:
@@ -41,7 +44,7 @@ async def purge(redis: Redis, job_id: str) -> bool:
 
 
 async def sweep(redis: Redis) -> bool:
-    """Remove a portion of what must go; True while more is left. Every worker does it now and then.
+    """Remove a portion of what must go; True while rows of doomed jobs are left. Every worker does it now and then.
 
     That is: ended jobs that have stayed as long as they were asked to, submissions whose producer died, and the
     unfinished rows of jobs that were cancelled or discarded.

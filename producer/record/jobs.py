@@ -2,19 +2,29 @@
 
 import base64
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
 
 from producer.record import scripts
 from producer.record.control import sweep
 from producer.record.keys import key
 from producer.record.models import SHARD_ROWS, JobState, Outcome, Row
+from producer.record.outage import outlast
 
-#: Results read from Redis in one round trip.
+#: Results read from Redis in one round trip, and about how many bytes of them.
 _PAGE = 256
+_PAGE_BYTES = 4 << 20
+
+#: How long a submission waits for a Redis that goes away.
+_AWAY_SECONDS = 60.0
+
+#: What `commit` answers when the record has another number of rows than were staged, and how `stage` says it earlier.
+_OTHER_ROWS = -1
+_ROWS_MISSING = "an earlier part of the job is missing"
 
 _COUNTERS = (
     "rows",
@@ -30,7 +40,7 @@ _COUNTERS = (
 
 
 class SubmissionLost(Exception):  # noqa: N818 - a state that the caller reports
-    """The job is not in submission any more (discarded, or committed by somebody else)."""
+    """What was staged is not all there any more; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +91,13 @@ class JobStatus:
 class Submission:
     """A job being staged: `add` rows in order, then `commit`, or `discard` to leave nothing behind.
 
-    Holds at most one shard of rows and `BUFFERED_BYTES` of them; everything else is in Redis.
+    Holds at most one shard of rows and `BUFFERED_BYTES` of them; everything else is in Redis. One that goes away
+    meanwhile is waited for, a minute long, and `say` is told.
     """
 
     redis: Redis
     job_id: str
+    say: Callable[[str], Any] = lambda _: None
     rows: int = 0
     invalid: int = 0
     _shards: int = 0
@@ -99,7 +111,15 @@ class Submission:
     BUFFERED_BYTES = 1 << 20
 
     @classmethod
-    async def begin(cls, redis: Redis, *, model: str, name: str, options: JobOptions | None = None) -> "Submission":
+    async def begin(
+        cls,
+        redis: Redis,
+        *,
+        model: str,
+        name: str,
+        options: JobOptions | None = None,
+        say: Callable[[str], Any] = lambda _: None,
+    ) -> "Submission":
         """Create the job, invisible to workers; `model` is what it will be answered by."""
         await sweep(redis)  # what killed producers left, where no worker does it
         asked = options or JobOptions()
@@ -108,7 +128,7 @@ class Submission:
         while True:
             job_id = base64.b32encode(secrets.token_bytes(5)).decode().lower()
             if await scripts.run(redis, "begin", job_id, model, name, asked.priority, rate, ttl):
-                return cls(redis, job_id)
+                return cls(redis, job_id, say)
 
     async def add(self, row: Row, text: str) -> None:
         """Stage a good row; `text` is its `to_json()`."""
@@ -140,20 +160,44 @@ class Submission:
 
     async def _send(self) -> None:
         calls, self._calls, self._bytes = self._calls, [], 0
-        if calls and not all(await scripts.run_many(self.redis, calls)):
-            raise SubmissionLost(f"job {self.job_id} is not in submission any more")
+        if calls and not all(await self._run(calls)):
+            raise self._lost()
+
+    async def _run(self, calls: Sequence[scripts.Call]) -> list[Any]:
+        """Run scripts that do nothing the second time."""
+        return await outlast(lambda: self._try(calls), say=self.say, seconds=_AWAY_SECONDS)
+
+    async def _try(self, calls: Sequence[scripts.Call]) -> list[Any]:
+        try:
+            return await scripts.run_many(self.redis, calls)
+        except NoScriptError as error:
+            if _ROWS_MISSING in str(error):  # and all of these calls were sent again already
+                raise self._older() from None
+            raise
+
+    def _older(self) -> SubmissionLost:
+        return SubmissionLost(f"Redis went back to an older state and lost rows of job {self.job_id}: submit it again")
+
+    def _lost(self) -> SubmissionLost:
+        return SubmissionLost(f"Redis has no job {self.job_id} in submission any more: submit it again")
 
     async def commit(self, identity: str, *, insist: bool) -> str:
         """Start the job, all of it at once. Returns the id of the job that stands for these rows.
 
         That is an earlier job when the same `identity` was committed before (and not cancelled), unless
         `insist`; this submission is discarded then.
+
+        Raises:
+            SubmissionLost: not all that was staged is there.
         """
         self._close_shard()
         await self._send()
-        standing = await scripts.run(self.redis, "commit", self.job_id, identity, "new" if insist else "same")
+        how = "new" if insist else "same"
+        (standing,) = await self._run([("commit", [self.job_id, identity, how, self.rows])])
         if standing is None:
-            raise SubmissionLost(f"job {self.job_id} is not in submission any more")
+            raise self._lost()
+        if standing == _OTHER_ROWS:
+            raise self._older()
         if standing != self.job_id:
             await self.discard()
         return str(standing)
@@ -216,11 +260,9 @@ async def results(redis: Redis, job_id: str, *, order: Literal["input", "complet
                 pipe.lrange(key(name, job_id), 0, -1)
             taken, finished = await pipe.execute()
         indices = [*taken, *finished]
-    for start in range(0, len(indices), _PAGE):
-        for line in await _lines(redis, job_id, [str(index) for index in indices[start : start + _PAGE]]):
+    at = 0
+    while at < len(indices):
+        looked_at, *lines = await scripts.run(redis, "read", job_id, _PAGE_BYTES, *indices[at : at + _PAGE])
+        at += looked_at
+        for line in lines:
             yield line
-
-
-async def _lines(redis: Redis, job_id: str, indices: Sequence[str]) -> list[str]:
-    lines = await redis.execute_command("HMGET", key("results", job_id), *indices) if indices else []
-    return [line for line in lines if line is not None]

@@ -45,9 +45,12 @@ class Claim:
     hopeless: Sequence[Outcome] = ()
 
 
-async def claim(redis: Redis, *, served: str, lease_ms: int) -> Claim | None:
-    """Lease the next shard for a worker that serves the model `served`; None when nothing waits."""
-    found = await scripts.run(redis, "claim", served, lease_ms)
+async def claim(redis: Redis, *, served: str, lease_ms: int, first: str = "") -> Claim | None:
+    """Lease the next shard for a worker that serves the model `served`; None when nothing waits.
+
+    `first`: the job to take it from if that has one to claim, whoever's turn it is.
+    """
+    found = await scripts.run(redis, "claim", served, lease_ms, first)
     if not found:
         return None
     job_id, shard, epoch, lost, *stored = found
@@ -55,13 +58,15 @@ async def claim(redis: Redis, *, served: str, lease_ms: int) -> Claim | None:
     hopeless: list[Outcome] = []
     for index, text in zip(stored[::2], stored[1::2], strict=True):
         try:
+            if str(int(index)) != index:
+                raise ValueError("not an index of ours")
             rows.append(Row.from_json(int(index), text))
         except ValueError:
             fault = RowFault("unreadable_row", "what is stored of this row is no row: somebody else wrote it")
             hopeless.append(Outcome.failed_row(index, None, None, fault))
     if lost >= CONDEMNED and len(rows) == 1:
         (row,) = rows
-        message = f"given up after {lost} attempts: each time the worker or its engine died with it"
+        message = f"given up after {lost} attempts: each time the worker or its engine died with it, or fell silent"
         hopeless.append(Outcome.failed_row(row.index, row.line, row.custom_id, RowFault("poison_row", message)))
         rows = []
     lease = Lease(job_id, int(shard), int(epoch))

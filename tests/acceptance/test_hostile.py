@@ -12,7 +12,11 @@ from random import Random
 from typing import Any
 
 from fuzz_lines import fuzzed_lines, giants, hostile_names
+from redis import Redis
 from shell import Shell, Worker
+
+from producer.record.keys import key
+from producer.server.embedded import EmbeddedRedis
 
 #: Ten times the lines may cost this much more memory: half of what their text alone would take.
 _SLACK_KIB = 8 * 1024
@@ -150,6 +154,17 @@ def test_hostile_names_never_become_files_and_never_reach_a_terminal(shell: Shel
     (job,) = [job["job_id"] for job in json.loads(shell.producer("status", "--json"))]
     for command in (("watch", job), ("status",), ("status", job), ("status", _OWNED), ("results", _OWNED)):
         _assert_harmless(_on_a_terminal(shell, "producer", *command))
+    answer = "\x7f\x9b31m\u202e"
+    with Redis.from_url(EmbeddedRedis(shell.folder / "data" / "redis").url) as redis:
+        line = json.loads(redis.hget(key("results", job), "0"))
+        line["response"]["body"]["choices"][0]["text"] = answer  # as a model may say
+        redis.hset(key("results", job), "0", json.dumps(line, ensure_ascii=False))
+    for place in ("-", "/dev/stdout"):
+        shown = _on_a_terminal(shell, "producer", "results", job, "-o", place)
+        _assert_harmless(shown)
+        read = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
+        assert sorted(line["custom_id"] for line in read) == sorted(names), "and nothing is lost by it"
+        assert answer in [line["response"]["body"]["choices"][0]["text"] for line in read]
     shell.run("producer", "submit", file, "--new", "--name", _OWNED, "--model", _OWNED)
     _assert_harmless(_on_a_terminal(shell, "producer", "status"))
     twice = shell.folder / "twice.jsonl"

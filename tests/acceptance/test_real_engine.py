@@ -112,6 +112,7 @@ def test_max_tokens_missing_means_up_to_the_context(stand: tuple[Shell, list[Wor
     assert usage["total_tokens"] == 512
 
 
+@pytest.mark.full
 def test_kill_9_of_a_worker_leaves_its_rows_to_the_other(stand: tuple[Shell, list[Worker]]) -> None:
     shell, (victim, other) = stand
     job = shell.submit(text=rows(160, "k", tokens=200))["job_id"]
@@ -125,6 +126,7 @@ def test_kill_9_of_a_worker_leaves_its_rows_to_the_other(stand: tuple[Shell, lis
     assert not Path(f"/proc/{engine}").exists(), "its engine ended with it"
 
 
+@pytest.mark.full
 def test_kill_9_of_the_engine_restarts_it_and_its_rows_run_again(stand: tuple[Shell, list[Worker]]) -> None:
     shell, (_, worker) = stand
     job = shell.submit(text=rows(400, "e", tokens=200))["job_id"]

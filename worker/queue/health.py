@@ -21,6 +21,10 @@ WORKER_PATIENCE = Patience(connect=2.0, answer=5.0)
 #: The longest pause between two tries: work goes on within 5 s of Redis' return.
 MOST_SECONDS = 2.0
 
+#: In an outage as short as this no lease of a living worker runs out: 10 s, less the 3 s since it was last renewed and
+#: the pause before it is tried again.
+BRIEF_SECONDS = 4.0
+
 #: The caller whose failures keep nobody else from trying.
 CLAIMS = "claims"
 
@@ -35,7 +39,7 @@ class RedisHealth:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._failing: dict[str, Trouble] = {}
-        self._since = self._last_failure = time.monotonic()
+        self._since = self._disturbed = time.monotonic()
         self._waiting = self._waited = 0
         self._better = asyncio.Event()  # set, and replaced, whenever a caller recovers
         self._refusals: dict[str, str] = {}
@@ -64,9 +68,8 @@ class RedisHealth:
                 log.error("%s: Redis refuses: %s", caller, said)
             self._refusals[caller] = said
             return
-        self._last_failure = time.monotonic()
         if not self._failing:
-            self._since, self._waited = self._last_failure, self._waiting
+            self._since, self._waited = time.monotonic(), self._waiting
             self._metrics.redis_up.set(0)
             log.warning(
                 "Redis is away (%s): %s; no new rows are claimed; finished rows wait", _words(kind), told(error)
@@ -88,7 +91,10 @@ class RedisHealth:
             return
         if not self._failing:
             self._metrics.redis_up.set(1)
-            log.info("Redis is back after %.3g s, %d results waited", time.monotonic() - self._since, self._waited)
+            now = time.monotonic()
+            log.info("Redis is back after %.3g s, %d results waited", now - self._since, self._waited)
+            if now - self._since >= BRIEF_SECONDS:
+                self._disturbed = now
         self._better.set()
         self._better = asyncio.Event()
 
@@ -104,8 +110,8 @@ class RedisHealth:
             await self.pause(self._claims)
 
     def quiet_for(self, seconds: float) -> bool:
-        """Did nothing fail in the last so many seconds, and is this process up that long?"""
-        return not self._failing and time.monotonic() - self._last_failure >= seconds
+        """Was there no outage in the last so many seconds, but brief ones, and is this process up that long?"""
+        return not self._failing and time.monotonic() - self._disturbed >= seconds
 
     def waits(self, results: int) -> None:
         """So many results are finished and not yet in Redis."""

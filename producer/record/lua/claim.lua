@@ -2,17 +2,20 @@
 -- fleet fairly), its first open shard.
 -- A job for "target" names no model; the first worker that takes a shard of it binds the whole job to its own model,
 -- so that one job is never answered by two models.
--- ARGV: the model the worker serves, lease (ms)
+-- ARGV: the model the worker serves, lease (ms), a job to look at first, or ""
 --   ->  false, or {job, shard, epoch, lost attempts, index, row, index, row, ...}
-local served, lease = ARGV[1], tonumber(ARGV[2])
+local served, lease, first = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 -- The job that is next in line, of those for this model and those for any.
 local function next_job()
     local job, model, place
     for _, wanted in ipairs({ served, served ~= "target" and "target" or nil }) do
-        local first = redis.call("ZRANGE", key.runnable:format(wanted), 0, 0, "WITHSCORES")
-        if first[1] and (not place or tonumber(first[2]) < place) then
-            job, model, place = first[1], wanted, tonumber(first[2])
+        if redis.call("ZSCORE", key.runnable:format(wanted), first) then
+            return first, wanted
+        end
+        local front = redis.call("ZRANGE", key.runnable:format(wanted), 0, 0, "WITHSCORES")
+        if front[1] and (not place or tonumber(front[2]) < place) then
+            job, model, place = front[1], wanted, tonumber(front[2])
         end
     end
     return job, model

@@ -1,7 +1,7 @@
 -- Starts a staged job, all of it at once; or finds that the same job is there already.
--- ARGV: job, identity, "new" to start it even then
+-- ARGV: job, identity, "new" to start it even then, how many rows there must be
 --   ->  the job that now stands for these rows: this one, or the earlier one (then this one is for `discard`);
---       false when the job is not being submitted (any more)
+--       false when the job is not being submitted (any more); -1 when rows are missing
 local job, identity, insist = ARGV[1], ARGV[2], ARGV[3]
 local found = redis.call("HMGET", key.job:format(job), "state", "identity")
 if found[2] == identity then
@@ -9,6 +9,9 @@ if found[2] == identity then
 end
 if found[1] ~= "submitting" then
     return false
+end
+if redis.call("HGET", key.job:format(job), "rows") ~= ARGV[4] then
+    return -1
 end
 local earlier = redis.call("HGET", key.identities, identity)
 if earlier and insist ~= "new" then

@@ -11,10 +11,11 @@ local rows, results = key.rows:format(job, shard), key.results:format(job)
 local done, failed, prompt, completion = 0, 0, 0, 0
 for at = 4, #ARGV, 5 do
     local index, is_failed = ARGV[at], ARGV[at + 2] == "1"
-    local row = is_failed and redis.call("HGET", rows, index)
-    if redis.call("HDEL", rows, index) == 1 then
+    local row = redis.call("HGET", rows, index)
+    if row then
         redis.call("HSET", results, index, ARGV[at + 1])
         redis.call("RPUSH", key.finished:format(job), index)
+        redis.call("HDEL", rows, index) -- last: if one of the above is refused, the row is still there
         done = done + 1
         prompt = prompt + tonumber(ARGV[at + 3])
         completion = completion + tonumber(ARGV[at + 4])

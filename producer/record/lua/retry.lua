@@ -26,9 +26,11 @@ end
 redis.call("UNLINK", failed)
 -- The order of the others stays: every index goes from the front of the list to its end once.
 local finished = key.finished:format(job)
-for _ = 1, math.ceil(redis.call("LLEN", finished) / 1000) do
-    local kept = {}
-    for _, index in ipairs(redis.call("LPOP", finished, 1000)) do
+local left = redis.call("LLEN", finished)
+while left > 0 do
+    local kept, some = {}, math.min(1000, left)
+    left = left - some
+    for _, index in ipairs(redis.call("LPOP", finished, some)) do
         if not again[index] then
             kept[#kept + 1] = index
         end

@@ -45,7 +45,8 @@ local PRIORITY = 2 ^ 44
 redis.replicate_commands()
 
 -- Redis checks its memory limit at the first write of a script only. Scripts that bring work to an end, or free
--- memory, begin with a write that needs none; all others are refused by a full server, whole, before they change anything.
+-- memory, begin with a write that needs none; claiming and staging are refused by a full server, whole, before they
+-- change anything.
 local function go_on_when_full()
     redis.call("ZREM", key.doomed, "")
 end
@@ -144,7 +145,7 @@ local function doom(job)
     if tonumber(shards or 0) > 0 then
         redis.call("ZADD", key.doomed, 0, job .. " " .. shards)
     end
-    redis.call("UNLINK", key.open:format(job), key.epochs:format(job), key.lost:format(job))
+    redis.call("UNLINK", key.open:format(job), key.epochs:format(job), key.lost:format(job), key.failed:format(job))
 end
 
 -- Removes everything of a job but what `doom` left to `sweep`.

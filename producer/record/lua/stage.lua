@@ -10,6 +10,9 @@ end
 if call <= tonumber(calls) then
     return 1
 end
+if call > calls + 1 then -- of calls sent together, the first may have found no script: all are to be sent again
+    return redis.error_reply("NOSCRIPT an earlier part of the job is missing")
+end
 redis.call("ZADD", key.staging, now_ms(), job)
 redis.call("HSET", key.job:format(job), "calls", call)
 local rows, results = key.rows:format(job, shard), key.results:format(job)

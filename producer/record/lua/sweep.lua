@@ -1,7 +1,7 @@
 -- Removes a portion of what must go: jobs whose time has come, submissions whose producer died, rows of jobs that
 -- were cancelled or discarded.
 -- ARGV: silence (ms) after which a submission counts as left behind, how many shards at most
---   ->  1 while more is left
+--   ->  1 while rows are left to remove
 local silence, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 go_on_when_full()
 local now = now_ms()
@@ -15,6 +15,10 @@ end
 local doomed = redis.call("ZRANGE", key.doomed, 0, 0, "WITHSCORES")
 if doomed[1] then
     local job, shards = doomed[1]:match("^(%S+) (%d+)$")
+    if not job then
+        redis.call("ZREM", key.doomed, doomed[1]) -- nobody of us wrote that
+        return redis.call("EXISTS", key.doomed)
+    end
     local stop = math.min(doomed[2] + most, tonumber(shards))
     for shard = doomed[2], stop - 1 do
         redis.call("UNLINK", key.rows:format(job, shard))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chaos.storm.report import is_clean, show
 from chaos.storm.run import Plan, run_storm
-from chaos.storm.schedule import Kind, digest, make_schedule
+from chaos.storm.schedule import RARE, Kind, digest, make_schedule
 from rich.console import Console
 
 
@@ -22,12 +22,14 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--rows-at-once", type=int, default=16, help="of each worker")
     parser.add_argument("--seconds-per-row", type=float, default=0.33)
-    parser.add_argument("--each", type=int, default=15, help="faults of each kind but the long one")
-    parser.add_argument("--away", type=int, default=1, help="how often Redis is away for a minute")
+    parser.add_argument("--each", type=int, default=14, help="faults of each kind but the rare ones")
+    parser.add_argument("--rare", type=int, default=1, help="of each of these: " + ", ".join(RARE))
+    parser.add_argument("--least", type=int, default=10, help="of each kind that must have happened (rare ones: all)")
+    parser.add_argument("--least-in-all", type=int, default=200, help="faults that must have happened")
     parser.add_argument("--keep", type=Path, help="a folder that is kept, with all logs, inputs and results")
     asked = parser.parse_args()
 
-    counts = dict.fromkeys(Kind, asked.each) | {Kind.REDIS_AWAY: asked.away}
+    counts = dict.fromkeys(Kind, asked.each) | dict.fromkeys(RARE, asked.rare)
     began = time.monotonic()
     plan = Plan(
         rows=asked.rows,
@@ -38,6 +40,8 @@ def main() -> int:
         seconds_per_row=asked.seconds_per_row,
         schedule=make_schedule(asked.seed, counts, asked.workers),
         say=lambda what: print(f"{time.monotonic() - began:6.1f} s  {what}", flush=True),
+        least=dict.fromkeys(Kind, asked.least) | dict.fromkeys(RARE, asked.rare),
+        least_in_all=asked.least_in_all,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # told to end, it leaves nothing, either
     # Short paths: the names of Unix sockets must be.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from chaos.storm.oracle import Asked, Oracle, read_input
 from redis import Redis
@@ -14,17 +14,28 @@ from redis import Redis
 #: Most examples of one kind of finding that are kept.
 _EXAMPLES = 5
 
-#: Keys that may be there when every job has ended and every worker is gone.
-_KEPT = re.compile(r"minedraft:(jobs|identities|turn|expiring|job:(?P<job>\w+)(:(results|finished|failed))?)")
+#: Keys that may be there when every job has ended and every worker is gone, and those of a job.
+_KEPT = {"minedraft:jobs", "minedraft:identities", "minedraft:turn", "minedraft:expiring"}
+_OF_JOB = re.compile(r"minedraft:job:(?P<job>\w+)(:(?P<part>\w+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job to audit: its id, and where its rows and its results are."""
+    """A job to audit: its id, and where its rows and its results are.
+
+    `how` they were fetched: "input" and "completion" are orders of lines, "consume" moved them while the job ran.
+    """
 
     job_id: str
     input: Path
     results: Path
+    how: Literal["input", "completion", "consume"] = "input"
+    cancelled: bool = False
+
+    @property
+    def kept(self) -> set[str | None]:
+        """Which of its keys may be there; None is the one without a part."""
+        return {None} if self.how == "consume" else {None, "results", "finished", "failed"}
 
 
 @dataclass
@@ -35,6 +46,7 @@ class Audit:
     results: int = 0
     errors: int = 0
     refused: int = 0
+    dropped: int = 0
     lost: int = 0
     doubled: int = 0
     wrong: int = 0
@@ -70,7 +82,7 @@ def audit(redis: "Redis", jobs: Iterable[Job], oracle: Oracle, failure: str = "f
     known = list(jobs)
     for job in known:
         _audit_job(made, redis, job, oracle, failure)
-    audit_keys(made, redis, {job.job_id for job in known})
+    _audit_keys(made, redis, {job.job_id: job for job in known})
     return made
 
 
@@ -85,6 +97,9 @@ def _audit_job(made: Audit, redis: "Redis", job: Job, oracle: Oracle, failure: s
     for row in asked:
         found = by_name.pop(row.custom_id or row.line, [])
         where = f"job {job.job_id}, line {row.line} ({row.custom_id})"
+        if not found and job.cancelled:
+            made.dropped += 1
+            continue
         if not found:
             made.find("lost", where)
             continue
@@ -100,10 +115,21 @@ def _audit_job(made: Audit, redis: "Redis", job: Job, oracle: Oracle, failure: s
     made.results += recount["done"] - recount["failed"]
     made.errors += recount["failed"]
     made.refused += recount["invalid"]
-    names = [_name(result) for result in results]
-    if len(names) == len(asked) and names != [row.custom_id or row.line for row in asked]:
-        made.find("wrong", f"job {job.job_id}: the results are not in the order of the input")
-    _audit_counters(made, redis, job.job_id, recount)
+    ended: Any = redis.lrange(f"minedraft:job:{job.job_id}:finished", 0, -1)
+    _audit_order(made, job, asked, [_name(result) for result in results], ended)
+    _audit_counters(made, redis, job, recount, ended)
+
+
+def _audit_order(made: Audit, job: Job, asked: list[Asked], names: list[Any], ended: list[str]) -> None:
+    """Find lines in another order than was asked for. (What was consumed has left no order to compare with.)"""
+    expected = [row.custom_id or row.line for row in asked]
+    if job.how == "completion":
+        expected = [expected[int(index)] for index in ended if int(index) < len(expected)]
+    if job.how == "consume" or Counter(names) - Counter(expected):
+        return  # doubled, or nobody asked for them: found already
+    there = set(names)
+    if names != [name for name in expected if name in there]:
+        made.find("wrong", f"job {job.job_id}: the results are not in the order of {job.how}")
 
 
 def _name(result: Mapping[str, Any]) -> Any:
@@ -138,24 +164,27 @@ def _recount(recount: Counter[str], result: Mapping[str, Any]) -> None:
         recount["completion_tokens"] += usage["completion_tokens"]
 
 
-def _audit_counters(made: Audit, redis: "Redis", job: str, recount: Mapping[str, int]) -> None:
-    stored: Any = redis.hgetall(f"minedraft:job:{job}")
-    for name in ("rows", "done", "failed", "invalid", "prompt_tokens", "completion_tokens"):
-        if int(stored.get(name, -1)) != recount[name]:
-            made.find("counters", f"job {job}: {name} is {stored.get(name)}, the results have {recount[name]}")
-    if stored.get("state") != "completed":
-        made.find("counters", f"job {job} is {stored.get('state')}")
-    ended: Any = redis.lrange(f"minedraft:job:{job}:finished", 0, -1)
-    if len(ended) != recount["rows"] or len(set(ended)) != len(ended):
-        made.find("counters", f"job {job}: {len(ended)} rows have ended, {len(set(ended))} different ones")
+def _audit_counters(made: Audit, redis: "Redis", job: Job, recount: Mapping[str, int], ended: list[str]) -> None:
+    stored: Any = redis.hgetall(f"minedraft:job:{job.job_id}")
+    consumed = recount["done"] if job.how == "consume" else 0
+    counts = {**recount, "consumed": consumed}
+    for name in ("rows", "done", "failed", "invalid", "consumed", "prompt_tokens", "completion_tokens"):
+        if int(stored.get(name, -1)) != counts.get(name, 0):
+            there = counts.get(name, 0)
+            made.find("counters", f"job {job.job_id}: {name} is {stored.get(name)}, the results have {there}")
+    if stored.get("state") != ("cancelled" if job.cancelled else "completed"):
+        made.find("counters", f"job {job.job_id} is {stored.get('state')}")
+    if len(ended) != recount["done"] - consumed or len(set(ended)) != len(ended):
+        made.find("counters", f"job {job.job_id}: {len(ended)} rows have ended, {len(set(ended))} different ones")
 
 
-def audit_keys(made: Audit, redis: "Redis", jobs: set[str]) -> None:
+def _audit_keys(made: Audit, redis: "Redis", jobs: Mapping[str, Job]) -> None:
     """Find every key that is none of what ended jobs keep."""
     for key in sorted(redis.scan_iter(count=1000)):
-        allowed = _KEPT.fullmatch(key)
-        if allowed is None or (allowed["job"] and allowed["job"] not in jobs):
+        found = _OF_JOB.fullmatch(key)
+        job = jobs.get(found["job"]) if found else None
+        if key not in _KEPT and not (found and job and found["part"] in job.kept):
             made.find("keys", f"{key} ({redis.type(key)}, {redis.ttl(key)} s to live)")
     listed: Any = redis.zrange("minedraft:jobs", 0, -1)
-    for job in set(listed) ^ jobs:
-        made.find("keys", f"job {job} is {'listed and none of ours' if job in listed else 'not listed'}")
+    for job_id in set(listed) ^ set(jobs):
+        made.find("keys", f"job {job_id} is {'listed and none of ours' if job_id in listed else 'not listed'}")

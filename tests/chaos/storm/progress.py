@@ -22,8 +22,11 @@ class Progress:
         """When `done` last grew."""
         self.storms = 0
         """How often Redis has been away, or refused."""
+        self.pauses = 0
+        """Jobs that users have paused."""
         self._redis = redis
         self._jobs: dict[str, int] = {}
+        self._rows: dict[str, int] = {}
 
     @property
     def backlog(self) -> int:
@@ -39,7 +42,15 @@ class Progress:
         """Another job's rows."""
         if job not in self._jobs:
             self._jobs[job] = 0
+            self._rows[job] = rows
             self.submitted += rows
+
+    @property
+    def busiest(self) -> tuple[str, int]:
+        """The job with most rows left, and how many."""
+        return max(
+            ((job, rows - self._jobs[job]) for job, rows in self._rows.items()), key=lambda it: it[1], default=("", 0)
+        )
 
     async def follow(self) -> None:
         """Look for ever."""
@@ -65,3 +76,12 @@ class Progress:
         """Redis is away, or refuses, while the block runs."""
         self.storms += 1
         yield
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A job is paused while the block runs."""
+        self.pauses += 1
+        try:
+            yield
+        finally:
+            self.pauses -= 1

@@ -5,28 +5,34 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from chaos.storm.audit import Audit, Job, audit
+from chaos.storm.commands import Commands
+from chaos.storm.consumers import Consumers
 from chaos.storm.faults import Faults
 from chaos.storm.fleet import Fleet
 from chaos.storm.leftovers import MARK, Leftovers
 from chaos.storm.measure import Measures, Meter
-from chaos.storm.oracle import fake_oracle
+from chaos.storm.oracle import fake_oracle, read_input
 from chaos.storm.producers import Producers
 from chaos.storm.progress import Progress
+from chaos.storm.purged import audit_purge, snapshot
 from chaos.storm.rows import FAIL_WORD, write_job
-from chaos.storm.schedule import Fault
+from chaos.storm.schedule import Fault, Kind
 from chaos.storm.server import Server
 from redis import Redis
 
 MODEL = "storm"
 _QUEUE = f"minedraft:tokens:{MODEL}"
 _TOKENS = 12
+
+#: How the results of the jobs are fetched, in turns.
+_HOW: tuple[Literal["input", "consume", "completion"], ...] = ("input", "consume", "completion", "consume")
 
 #: How long nothing may end while rows wait and nothing is broken any more, and how long the queue's own keys may take
 #: to go when everything has ended (seconds). Marks of arq's live for ten.
@@ -41,6 +47,8 @@ class Plan:
         rows_at_once: of each worker.
         seconds_per_row: what the fake engine takes for one.
         say: is told what happens.
+        least: how many faults of each kind there must have been.
+        least_in_all: and of all kinds together.
     """
 
     rows: int
@@ -51,6 +59,8 @@ class Plan:
     seconds_per_row: float
     schedule: list[Fault]
     say: Callable[[str], None]
+    least: Mapping[Kind, int] = field(default_factory=dict)
+    least_in_all: int = 0
 
 
 @dataclass
@@ -62,8 +72,11 @@ class Outcome:
     seconds: float
     done: Counter[str] = field(default_factory=Counter)
     """Faults, by kind."""
-    idle: int = 0
-    """Faults that came when no row was left for them."""
+    missed: Counter[str] = field(default_factory=Counter)
+    """Those that came when no row was left for them, or that found nothing to break."""
+    least: Mapping[str, int] = field(default_factory=dict)
+    """How many there should have been."""
+    least_in_all: int = 0
 
 
 class Storm:
@@ -76,6 +89,7 @@ class Storm:
         engine = f"--seconds-per-row {plan.seconds_per_row} --tokens-per-row {_TOKENS} --fail-on {FAIL_WORD}"
         flags = ["--engine", "fake", f"--engine-args={engine}", "--max-num-seqs", str(plan.rows_at_once)]
         flags += ["--served-model-name", MODEL]
+        self._oracle = fake_oracle(FAIL_WORD, _TOKENS)
         self._plan = plan
         self._folder = folder
         self._server = Server(folder / "redis", environment)
@@ -83,12 +97,16 @@ class Storm:
         self._producers = Producers(self._server, environment)
         self._progress = Progress(self._server.client, plan.rows)
         self._meter = Meter(self._server.client, self._progress, self._fleet)
+        self._consumers = Consumers(self._producers)
+        self._commands = Commands(self._producers, self._server.client, self._progress, folder, plan.seed)
         self._faults = Faults(
-            self._server, self._fleet, self._progress, self._meter, _QUEUE, self._submit_next_and_kill
+            *(self._server, self._fleet, self._progress, self._meter, self._consumers, self._commands),
+            queue=_QUEUE,
+            kill_producer=self._submit_next_and_kill,
         )
         self._leftovers = Leftovers(mark, temp)
         self._inputs = [folder / f"job-{number:02}.jsonl" for number in range(plan.jobs)]
-        self._jobs: dict[Path, str] = {}
+        self._jobs: dict[Path, Job] = {}
         self._submitting = asyncio.Lock()
 
     async def run(self) -> Outcome:
@@ -102,11 +120,16 @@ class Storm:
             await self._fleet.start()
             followers = [asyncio.create_task(it) for it in (self._progress.follow(), self._leftovers.follow())]
             outcome = await self._watched(followers)
+            await self._consumers.ended()
+            await self._retry()
+            await self._settle()
             await self._results()
             await self._fleet.close()
             outcome.audit = await asyncio.to_thread(self._audit)
+            await self._purge(outcome.audit)
             await self._server.stop()
         finally:
+            self._consumers.close()
             for follower in followers:
                 follower.cancel()
             with suppress(Exception):
@@ -136,7 +159,7 @@ class Storm:
 
     async def _weather(self) -> Outcome:
         """All jobs and all faults, until every row has ended or nothing goes on any more."""
-        outcome = Outcome(Audit(), Measures(), 0.0)
+        outcome = Outcome(Audit(), Measures(), 0.0, least=self._plan.least, least_in_all=self._plan.least_in_all)
         submitter = asyncio.create_task(self._submit_all())
         try:
             for number, fault in enumerate(self._plan.schedule, 1):
@@ -145,20 +168,21 @@ class Storm:
                     await asyncio.sleep(0.05)
                 while not self._progress.backlog and not submitter.done():
                     await asyncio.sleep(0.05)
-                outcome.idle += not self._progress.backlog
+                if not self._progress.backlog:
+                    outcome.missed[fault.kind] += 1
+                    continue
                 self._plan.say(
                     f"{number}/{len(self._plan.schedule)} {self._progress.done} rows, backlog {self._progress.backlog}:"
                     f" {fault.kind} {fault.way}"
                 )
-                await self._faults.do(fault)
-                outcome.done[fault.kind] += 1
+                happened = await self._faults.do(fault)
+                (outcome.done if happened else outcome.missed)[fault.kind] += 1
             await submitter
             await self._fleet.settle()
             self._progress.gained = time.monotonic()
             while self._progress.backlog and not self._stalled():
                 self._fleet.check()
                 await asyncio.sleep(0.1)
-            await self._settle()
         finally:
             submitter.cancel()
         return outcome
@@ -173,19 +197,28 @@ class Storm:
                 await self._submit_next()
             await asyncio.sleep(0.1)
 
-    async def _submit_next(self, killed_at: float | None = None) -> None:
+    async def _submit_next(self, killed_at: float | None = None) -> bool:
+        """Tells whether a producer was killed before, with rows staged."""
+        killed = False
         async with self._submitting:
             # When all are submitted, the last one again: it must be found.
             path = next((path for path in self._inputs if path not in self._jobs), self._inputs[-1])
             if killed_at is not None:
-                await self._producers.killed(path, killed_at)
+                killed = await self._producers.killed(path, killed_at)
             job = await self._producers.submit(path)
-            if self._jobs.setdefault(path, job) != job:
-                self._producers.findings.append(f"{path.name} became job {self._jobs[path]} and job {job}")
-            self._progress.add(job, self._rows_of(self._inputs.index(path)))
+            number = self._inputs.index(path)
+            if path not in self._jobs:
+                made = Job(job, path, path.with_suffix(".results"), _HOW[number % len(_HOW)])
+                self._jobs[path] = made
+                if made.how == "consume":
+                    self._consumers.start(job, made.results)
+            elif self._jobs[path].job_id != job:
+                self._producers.findings.append(f"{path.name} became job {self._jobs[path].job_id} and job {job}")
+            self._progress.add(job, self._rows_of(number))
+        return killed
 
-    async def _submit_next_and_kill(self, part: float) -> None:
-        await self._submit_next(killed_at=0.3 + 0.7 * part)
+    async def _submit_next_and_kill(self, part: float) -> bool:
+        return await self._submit_next(killed_at=part)
 
     async def _settle(self) -> None:
         """Let the idle fleet run the tokens that are left, and marks run out."""
@@ -196,14 +229,36 @@ class Storm:
                 return
             await asyncio.sleep(0.5)
 
+    async def _retry(self) -> None:
+        """Failed rows run again, and fail again: everything must be as if nobody had retried."""
+        job = self._fetched("completion")
+        asked = await asyncio.to_thread(lambda: list(read_input(job.input)))
+        failures = sum(row.body is not None and self._oracle(row) is None for row in asked)
+        await self._commands.retry(job.job_id, failures)
+
+    def _fetched(self, how: str) -> Job:
+        """The first job whose results are fetched so; the very first one when there is none."""
+        jobs = list(self._jobs.values())
+        return next((job for job in jobs if job.how == how), jobs[0])
+
     async def _results(self) -> None:
-        for path, job in self._jobs.items():
-            await self._producers.results(job, path.with_suffix(".results"))
+        for job in [*self._jobs.values(), *self._commands.jobs]:
+            if job.how != "consume":
+                await self._producers.results(job.job_id, job.results, job.how)
 
     def _audit(self) -> Audit:
-        jobs = [Job(job, path, path.with_suffix(".results")) for path, job in self._jobs.items()]
-        with Redis(unix_socket_path=str(self._server.socket), decode_responses=True) as redis:
-            return audit(redis, jobs, fake_oracle(FAIL_WORD, _TOKENS))
+        with self._redis() as redis:
+            return audit(redis, [*self._jobs.values(), *self._commands.jobs], self._oracle)
+
+    async def _purge(self, made: Audit) -> None:
+        job = self._fetched("input").job_id
+        with self._redis() as redis:
+            before = await asyncio.to_thread(snapshot, redis, job)
+            await self._commands.purge(job)
+            await asyncio.to_thread(audit_purge, made, redis, job, before)
+
+    def _redis(self) -> "Redis":
+        return Redis(unix_socket_path=str(self._server.socket), decode_responses=True)
 
 
 def run_storm(plan: Plan, folder: Path, temp: Path) -> Outcome:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What can be broken."""
+    """What can be broken, and what users do meanwhile."""
 
     KILL_WORKER = "worker killed (-9)"
     FREEZE_WORKER = "worker frozen"
@@ -25,6 +25,14 @@ class Kind(StrEnum):
     SLOW_NETWORK = "network slow"
     CUT_NETWORK = "network cut"
     DROP_CLIENTS = "all connections closed"
+    KILL_CONSUMER = "consumer killed (-9)"
+    PAUSE_JOB = "job paused and resumed"
+    URGENT_JOB = "urgent job between the others"
+    CANCEL_JOB = "job cancelled"
+
+
+#: Those that a storm has once, whatever its size.
+RARE = (Kind.REDIS_AWAY, Kind.URGENT_JOB, Kind.CANCEL_JOB)
 
 
 #: How long each takes (seconds, least and most); what is not here is over at once.
@@ -38,6 +46,7 @@ SPANS: dict[Kind, tuple[float, float]] = {
     Kind.TOKENS_DELAYED: (2.0, 15.0),
     Kind.SLOW_NETWORK: (3.0, 8.0),
     Kind.CUT_NETWORK: (1.0, 14.0),
+    Kind.PAUSE_JOB: (1.0, 5.0),
 }
 
 #: The ways in which one kind is done.
@@ -55,7 +64,7 @@ class Fault:
 
     Attributes:
         at: when, as a share of all rows that have ended.
-        victim: which worker, where it is one.
+        victim: which worker or consumer, where it is one.
         seconds: how long.
         part: how much of it, from 0 to 1, where that means something.
         way: one of `WAYS`.

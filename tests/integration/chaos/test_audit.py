@@ -3,11 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from chaos.storm.audit import Audit, Job, audit
 from chaos.storm.oracle import Asked, fake_oracle, read_input
+from chaos.storm.purged import audit_purge, snapshot
 from chaos.storm.rows import FAIL_WORD, write_job
 from redis import Redis
 
@@ -48,6 +49,7 @@ class Sound:
                 "done": len(asked),
                 "failed": len(asked) - answered,
                 "invalid": sum(row.body is None for row in asked),
+                "consumed": 0,
                 "prompt_tokens": 3 * answered,
                 "completion_tokens": 2 * answered,
             },
@@ -55,10 +57,31 @@ class Sound:
         redis.zadd("minedraft:jobs", {"a": 1})
         redis.rpush("minedraft:job:a:finished", *range(len(asked)))
 
-    def audit(self) -> Audit:
+    def audit(self, how: Literal["input", "completion", "consume"] = "input", *, cancelled: bool = False) -> Audit:
         path = self.input.with_suffix(".results")
         path.write_text("".join(json.dumps(result) + "\n" for result in self.results))
-        return audit(self.redis, [Job("a", self.input, path)], ORACLE)
+        return audit(self.redis, [Job("a", self.input, path, how, cancelled)], ORACLE)
+
+    def end_in_another_order(self) -> None:
+        """The last row ended first."""
+        self.results.insert(0, self.results.pop())
+        self.redis.rpoplpush("minedraft:job:a:finished", "minedraft:job:a:finished")
+
+    def consume(self) -> None:
+        """All results are in the file and not in Redis."""
+        self.redis.hset("minedraft:job:a", "consumed", len(self.results))
+        self.redis.delete("minedraft:job:a:finished")
+
+    def cancel(self, rows: int) -> None:
+        """The last rows were dropped; their share of the counters with them."""
+        dropped = [self.results.pop() for _ in range(rows)]
+        self.redis.hset("minedraft:job:a", "state", "cancelled")
+        self.redis.ltrim("minedraft:job:a:finished", 0, len(self.results) - 1)
+        answered = sum(result["error"] is None for result in dropped)
+        fewer = {"done": rows, "failed": rows - answered}
+        fewer |= {"prompt_tokens": 3 * answered, "completion_tokens": 2 * answered}
+        for name, count in fewer.items():
+            self.redis.hincrby("minedraft:job:a", name, -count)
 
 
 @pytest.fixture
@@ -135,3 +158,65 @@ def test_a_key_that_is_left(sound: Sound, key: str) -> None:
 def test_a_job_that_nobody_knows(sound: Sound) -> None:
     sound.redis.zadd("minedraft:jobs", {"b": 1})
     assert sound.audit().keys == 1
+
+
+def test_the_order_in_which_rows_ended(sound: Sound) -> None:
+    sound.end_in_another_order()
+    assert sound.audit("completion").clean
+    assert sound.audit("input").wrong == 1
+    _swap(sound.results)
+    assert sound.audit("completion").wrong == 1
+
+
+def test_a_consumed_job(sound: Sound) -> None:
+    sound.end_in_another_order()
+    sound.consume()
+    assert sound.audit("consume").findings == []
+    assert sound.audit("input").counters > 0
+    sound.results.append(sound.results[5])
+    assert sound.audit("consume").doubled == 1
+    del sound.results[5:7], sound.results[-1]
+    assert sound.audit("consume").lost == 2
+
+
+@pytest.mark.parametrize("part", ["results", "finished", "taken", "failed"])
+def test_what_a_consumer_left(sound: Sound, part: str) -> None:
+    sound.consume()
+    sound.redis.rpush(f"minedraft:job:a:{part}", 1)
+    assert sound.audit("consume").keys == 1
+
+
+def test_a_cancelled_job(sound: Sound) -> None:
+    sound.cancel(20)
+    found = sound.audit(cancelled=True)
+    assert found.findings == []
+    assert (found.dropped, found.lost) == (20, 0)
+    assert sound.audit().lost == 20
+    sound.results.append(sound.results[5])
+    assert sound.audit(cancelled=True).doubled == 1
+    sound.results.pop()
+    sound.redis.hset("minedraft:job:a:rows:0", "7", "{}")
+    sound.redis.hset("minedraft:job:a:epochs", "0", 1)
+    assert sound.audit(cancelled=True).keys == 2
+
+
+def test_a_purge(sound: Sound) -> None:
+    redis = sound.redis
+    redis.hset("minedraft:job:b", "state", "completed")
+    redis.zadd("minedraft:jobs", {"b": 2})
+    redis.hset("minedraft:identities", mapping={"1": "a", "2": "b"})
+    before = snapshot(redis, "a")
+
+    def purge_finds() -> list[str]:
+        made = Audit()
+        audit_purge(made, redis, "a", before)
+        return made.findings
+
+    assert len(purge_finds()) == 4  # it has not begun
+    redis.delete("minedraft:job:a", "minedraft:job:a:finished")
+    redis.zrem("minedraft:jobs", "a")
+    assert len(purge_finds()) == 1
+    redis.hdel("minedraft:identities", "1")
+    assert purge_finds() == []
+    redis.hset("minedraft:job:b", "done", 1)
+    assert len(purge_finds()) == 1

@@ -2,14 +2,17 @@
 
 import json
 import random
+import re
+import subprocess
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from redis.asyncio import Redis
 
 from producer.cli.common import Refused
 from producer.cli.consumed_file import ConsumedFile
-from producer.record import consume, control, jobs, leases
+from producer.record import consume, control, jobs, leases, scripts
 from producer.record.jobs import Submission
 from producer.record.keys import key
 from producer.record.models import CHAT_URL, SHARD_ROWS, Outcome, Row, RowFault
@@ -112,6 +115,27 @@ async def test_a_batch_is_bounded_in_bytes_and_never_empty(redis: Redis) -> None
     assert sizes == [2] * 8
 
 
+@pytest.mark.parametrize("order", ["input", "completion"])
+async def test_results_are_read_in_pieces_bounded_in_bytes(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, order: Literal["input", "completion"]
+) -> None:
+    job = await submitted(redis, 3 * SHARD_ROWS)
+    await answer(redis, size=3 << 20)
+    await answer(redis)
+    pieces, run = [], scripts.run
+
+    async def counted(redis: Redis, name: str, *argv: str | int) -> Any:
+        found = await run(redis, name, *argv)
+        pieces.append(sum(map(len, found[1:])))
+        return found
+
+    monkeypatch.setattr(scripts, "run", counted)
+    lines = [line async for line in jobs.results(redis, job, order=order)]
+    assert [json.loads(line)["custom_id"] for line in lines] == [f"r{index}" for index in range(2 * SHARD_ROWS)]
+    assert len(pieces) == SHARD_ROWS // 2 + 1
+    assert max(pieces) < 7 << 20
+
+
 async def test_no_job_and_one_in_submission(redis: Redis) -> None:
     assert await consume.take(redis, "nosuch") is None
     staged = await Submission.begin(redis, model="target", name="test")
@@ -174,3 +198,35 @@ async def test_two_consumers_with_a_file_each_harm_nothing(redis: Redis, tmp_pat
         with pytest.raises(Refused, match="has 16 lines, 48 of the job's results were consumed"):
             slow.put(last.consumed, last.lines)
     assert len(set(ids(tmp_path / "fast"))) == 3 * SHARD_ROWS
+
+
+async def test_a_record_that_is_older_than_the_file(redis: Redis, tmp_path: Path) -> None:
+    """Redis came back without its last second, rows were computed again: the file goes on as its message says."""
+    job = await submitted(redis, 3 * SHARD_ROWS)
+    path, new = tmp_path / "it's out", tmp_path / "NEW"
+
+    async def consume_into(file: ConsumedFile) -> None:
+        while (batch := await taken(redis, job)).lines:
+            file.put(batch.consumed, batch.lines)
+            await consume.trim(redis, job, batch)
+
+    with ConsumedFile.opened(path) as file:
+        await answer(redis)
+        await consume_into(file)
+        before = {name: await redis.dump(name) for name in await redis.keys()}
+        await answer(redis, fail=True)
+        await consume_into(file)
+        await redis.flushall()
+        for name, dumped in before.items():
+            await redis.restore(name, 0, dumped)
+        await answer(redis, fail=True)
+        with pytest.raises(Refused, match="another line 17 than the job") as told:
+            await consume_into(file)
+    command = re.search(r"`(head .*?)`", str(told.value))
+    assert command
+    subprocess.run(command[1], shell=True, check=True, cwd=tmp_path)  # noqa: ASYNC221 - nobody waits for it
+    with ConsumedFile.opened(new) as file:
+        await answer(redis)
+        await consume_into(file)
+    assert sorted(ids(new)) == sorted(f"r{index}" for index in range(3 * SHARD_ROWS))
+    assert await consumed(redis, job) == 3 * SHARD_ROWS

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import OutOfMemoryError
+from redis.exceptions import NoScriptError, OutOfMemoryError
 
-from producer.record import control, jobs, leases
+from producer.record import control, jobs, leases, scripts
 from producer.record.connection import connect
 from producer.record.jobs import JobOptions, JobStatus, Submission
 from producer.record.keys import key
@@ -306,3 +306,46 @@ async def test_a_stage_whose_answer_was_lost_may_be_sent_again(redis: Redis) -> 
     assert await staged.commit("x", insist=False) == job
     found = await stats(redis, job)
     assert (found.rows, found.done, found.invalid) == (SHARD_ROWS + 1, 1, 1)
+
+
+async def test_a_part_of_a_job_that_never_arrived_is_asked_for_again(redis: Redis) -> None:
+    """Two parts are sent at once; a script becomes known between them."""
+    staged = await Submission.begin(redis, model="target", name="test")
+    for index in range(2 * SHARD_ROWS):
+        await staged.add(row(index), row(index).to_json())
+    first, second = staged._calls
+    with pytest.raises(NoScriptError, match="an earlier part"):
+        await scripts.run_many(redis, [second])
+    assert await scripts.run_many(redis, [first, second]) == [1, 1]
+    staged._calls = []
+    await staged.commit("x", insist=False)
+    assert (await stats(redis, staged.job_id)).rows == 2 * SHARD_ROWS
+
+
+async def test_a_job_that_lacks_rows_is_not_started(redis: Redis) -> None:
+    staged = await Submission.begin(redis, model="target", name="test")
+    await staged.add(row(0), row(0).to_json())
+    staged.rows += 1
+    with pytest.raises(jobs.SubmissionLost):
+        await staged.commit("x", insist=False)
+    assert await nothing_to_claim(redis)
+
+
+async def test_a_retry_keeps_the_order_of_the_others(redis: Redis) -> None:
+    rows = 1616
+    job = await submitted(redis, rows)
+    while (claim := await leases.claim(redis, served="target", lease_ms=LEASE_MS)) is not None:
+        await finish(redis, claim, failed=claim.lease.shard == 50)
+    before = await redis.lrange(key("finished", job), 0, -1)
+    assert await control.retry(redis, job) == SHARD_ROWS
+    again = {str(index) for index in range(50 * SHARD_ROWS, 51 * SHARD_ROWS)}
+    assert await redis.lrange(key("finished", job), 0, -1) == [index for index in before if index not in again]
+
+
+async def test_what_is_no_name_of_a_doomed_job_is_thrown_away(redis: Redis) -> None:
+    await redis.zadd(key("doomed"), {"nonsense": 0})
+    job = await submitted(redis, 2)
+    await control.cancel(redis, job)
+    while await control.sweep(redis):
+        pass
+    assert await keys(redis, job) == {""}

@@ -15,6 +15,7 @@ from worker.lab.profiles import profile
 from worker.lab.result import Bench, Turn
 from worker.minedraft.stages import DRAFTER, ENGINE, Stage, verifier_name
 
+pytestmark = pytest.mark.full  # a minute and a half
 V, T, ACCEPTANCE, M, DRAFTS, TOKENS = 25.0, 15.0, 0.7, 8, 3, 48
 SCENARIOS = ("ar", "sd(m)", "psd(2m)")
 

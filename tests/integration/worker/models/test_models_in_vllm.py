@@ -52,6 +52,7 @@ def generate(model: Path, tmp_path: Path) -> dict:
     return json.loads(reports[0].removeprefix("REPORT "))
 
 
+@pytest.mark.full
 def test_the_embedded_model(fresh_model: Path, tmp_path: Path) -> None:
     report = generate(fresh_model, tmp_path)
     assert "Paris" in report["texts"][0]

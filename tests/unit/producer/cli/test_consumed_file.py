@@ -41,11 +41,13 @@ def test_files_of_something_else_are_refused_and_stay_as_they_are(tmp_path: Path
     path = tmp_path / "out"
     path.write_bytes(text("a", "b"))
     with ConsumedFile.opened(path) as file:
-        with pytest.raises(Refused, match="another line 2"):
+        with pytest.raises(Refused, match=r"another line 2 .*; name a new file"):
             file.put(0, ["a", "c"])
+        with pytest.raises(Refused, match=r"another line 2 .* `head -n 1 .*/out > NEW` .* `--consume -o NEW` goes on"):
+            file.put(1, ["c"])
         with pytest.raises(Refused, match="has 2 lines, 3 of"):
             file.put(3, ["d"])
-        with pytest.raises(Refused, match="more lines than the 1"):
+        with pytest.raises(Refused, match=r"more lines than the 1 .* `head -n 1 "):
             file.there(1, [])
         assert file.there(2, []) == 0
     assert path.read_bytes() == text("a", "b")

@@ -105,18 +105,22 @@ async def test_whoever_waits_goes_on_when_another_has_met_redis_again(health: Re
         await waiting
 
 
-async def test_quiet_is_neither_a_young_process_nor_one_that_met_trouble(
-    health: RedisHealth, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("away", "quiet"), [(1, True), (30, False)])
+async def test_quiet_is_neither_a_young_process_nor_one_that_met_an_outage(
+    health: RedisHealth, monkeypatch: pytest.MonkeyPatch, away: float, quiet: bool
 ) -> None:
-    now = health._last_failure
+    now = health._disturbed
     monkeypatch.setattr("worker.queue.health.time.monotonic", lambda: now)
     assert not health.quiet_for(10)
     now += 10
     assert health.quiet_for(10)
     health.failed("leases", GONE)
-    now += 20
+    now += away
+    health.failed("leases", GONE)
     assert not health.quiet_for(10), "it is still away"
     health.worked("leases")
+    assert health.quiet_for(10) is quiet
+    now += 10
     assert health.quiet_for(10)
 
 
