@@ -2,34 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from redis.asyncio import Redis
-from redis_fixture import every_binary, running_redis
 
 from producer.record import jobs, leases
-from producer.record.connection import connect
 from producer.record.jobs import JobStatus, Submission
 from producer.record.keys import key
 from producer.record.leases import Claim
 from producer.record.models import CHAT_URL, SHARD_ROWS, JobState, Outcome, Row, RowFault
 
 LEASE_MS = 60_000
-
-
-@pytest.fixture(scope="module", params=every_binary())
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The scripts run on the oldest server that is supported, and on the system's."""
-    with running_redis(tmp_path_factory.mktemp("redis"), binary=request.param) as running:
-        yield running.url
-
-
-@pytest.fixture
-async def redis(server: str) -> AsyncIterator[Redis]:
-    async with connect(server) as client:
-        await client.flushall()
-        yield client
 
 
 def row(index: int) -> Row:
