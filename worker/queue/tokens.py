@@ -7,11 +7,12 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, cast
 from uuid import uuid4
 
 from arq.connections import ArqRedis
-from arq.constants import in_progress_key_prefix, job_key_prefix
+from arq.constants import in_progress_key_prefix, job_key_prefix, retry_key_prefix
 from arq.jobs import serialize_job
 from arq.utils import timestamp_ms
 from arq.worker import Worker, func
@@ -71,6 +72,9 @@ class _Loop(Worker):
         polled: Callable[[], None],
     ) -> None:
         async def run_shard(context: dict[Any, Any]) -> None:
+            # arq counts tries in a key that lives for a day; nobody asks for it, and a killed worker would leave it.
+            with suppress(RedisError, OSError):
+                await redis.delete(retry_key_prefix + context["job_id"])
             await run_token(context["job_id"])
 
         super().__init__(

@@ -137,3 +137,19 @@ async def test_tokens_that_run_go_on_when_the_loop_loses_redis(
     assert caplog.text.count("Redis is away") == caplog.text.count("Redis is back") == 1
     assert await redis.zcard(redis.default_queue_name) == 0
     assert await redis.keys("arq:*") == []
+
+
+async def test_a_worker_killed_with_a_token_leaves_nothing_that_stays(redis: ArqRedis) -> None:
+    await add(redis, b"mine")
+    left: set[bytes] = set()
+
+    async def look() -> None:
+        left.update(await redis.keys("arq:*"))
+
+    running = Running(redis, look)
+
+    async def ran() -> bool:
+        return bool(left)
+
+    await running.until(ran)
+    assert left == {b"arq:job:mine", b"arq:in-progress:mine"}
