@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from producer.record.connection import RedisUnavailable, connect, plain_errors, shown
+from producer.record.connection import NoRedisUrl, RedisUnavailable, connect, plain_errors, shown
 from producer.server.embedded import EmbeddedRedis
 from producer.server.errors import ServerError
 from worker.engine.protocol import EngineStartError
@@ -34,7 +34,7 @@ def run(argv: Sequence[str]) -> int:
         )
         logging.getLogger("arq").setLevel(logging.ERROR)  # its warnings are about tokens, of which none matters
         asyncio.run(_serve(settings))
-    except (UsageError, UnfitRedis, EngineStartError, ModelError, ServerError) as error:
+    except (UsageError, NoRedisUrl, UnfitRedis, EngineStartError, ModelError, ServerError) as error:
         return _fail(error, 2)
     except RedisUnavailable as error:
         return _fail(error, 3)

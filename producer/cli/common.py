@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from rich.console import Console
 
 from producer.cli import durations
-from producer.record.connection import RedisUnavailable, connect, plain_errors, reach
+from producer.record.connection import NoRedisUrl, RedisUnavailable, connect, plain_errors, reach
 from producer.record.jobs import JobStatus, status
 from producer.server.embedded import EmbeddedRedis
 from producer.server.errors import ServerError
@@ -56,6 +56,8 @@ def run(command: Coroutine[Any, Any, int]) -> None:
     try:
         code = asyncio.run(command)
     except Refused as error:
+        code = fail(str(error), ExitCode.USAGE)
+    except NoRedisUrl as error:
         code = fail(str(error), ExitCode.USAGE)
     except RedisUnavailable as error:
         code = fail(str(error), ExitCode.NO_REDIS)

@@ -22,17 +22,17 @@ async def consume_into(redis: Redis, job_id: str, path: Path) -> int:
     """
     doubts = Doubts()
     await find_job(redis, job_id)
-    with ConsumedFile.opened(path) as file:
+    with ConsumedFile.opened(path, job_id) as file:
         if first := await doubts.patiently(consume.look, redis, job_id):
-            file.there(first.consumed, first.lines)  # before anything is set aside
+            file.missing(first)  # another job's file is refused before anything is set aside
         while True:
             job = await doubts.patiently(jobs.status, redis, job_id)  # before its rows: none ends in between
             batch = await doubts.patiently(consume.take, redis, job_id)
             if job is None or batch is None:
-                raise Refused(f"job {job_id} is not in Redis any more; what was consumed of it is in {path}")
-            _put(file, path, batch)
+                raise Refused(f"job {job_id} is not in Redis any more: {path} gets no more of it")
+            digest = _put(file, path, batch)
             if batch.lines:
-                await doubts.patiently(consume.trim, redis, job_id, batch)
+                await doubts.patiently(consume.trim, redis, job_id, batch, digest)
             elif job.state.ended:
                 say(f"{batch.consumed} of {job.rows} rows of job {job_id} ({job.state}) are in {path}")
                 return ExitCode.FINE
@@ -43,8 +43,8 @@ async def consume_into(redis: Redis, job_id: str, path: Path) -> int:
                 await asyncio.sleep(POLL_SECONDS)
 
 
-def _put(file: ConsumedFile, path: Path, batch: Batch) -> None:
+def _put(file: ConsumedFile, path: Path, batch: Batch) -> str:
     try:
-        file.put(batch.consumed, batch.lines)
+        return file.put(batch)
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}; no row is lost, the same command goes on from here") from None

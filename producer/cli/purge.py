@@ -75,5 +75,6 @@ async def _named(redis: Redis, job_ids: list[str]) -> list[JobStatus]:
 
 
 async def _all_ended(redis: Redis, age: int) -> list[JobStatus]:
-    now, _ = await redis.time()
-    return [job for job in await jobs.statuses(redis) if job.ended is not None and job.ended <= now - age]
+    seconds, micros = await redis.time()
+    latest = seconds + micros / 1e6 - age
+    return [job for job in await jobs.statuses(redis) if job.ended is not None and job.ended <= latest]

@@ -112,7 +112,10 @@ def _options(priority: int, max_error_rate: float | None, ttl: str | None) -> Jo
         raise Refused(f"--priority: {priority} is not in -100 to 100")
     if max_error_rate is not None and not 0 <= max_error_rate <= 1:
         raise Refused(f"--max-error-rate: {max_error_rate} is not in 0 to 1")
-    return JobOptions(priority, max_error_rate, duration_option("--ttl", ttl))
+    ttl_s = duration_option("--ttl", ttl)
+    if ttl_s == 0:
+        raise Refused(f"--ttl: {ttl!r} would remove the job before anybody has its results")
+    return JobOptions(priority, max_error_rate, ttl_s)
 
 
 def _tell(file: str, done: Submitted, model: str, options: JobOptions) -> None:
@@ -131,6 +134,8 @@ async def _choose_model(redis: Redis, asked: str | None) -> str:
         raise Refused(f"several models are served, choose one with --model: {', '.join(served)}")
     if asked is None:
         return served[0] if served else TARGET
+    if not asked:
+        raise Refused("--model: a name is needed")
     return asked
 
 

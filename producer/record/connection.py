@@ -9,6 +9,7 @@ from typing import Any
 
 from redis import exceptions
 from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.sentinel import MasterNotFoundError
 
 from producer.record.failover import SentinelPool, leave_replicas
 from producer.record.trouble import Trouble, trouble
@@ -58,6 +59,10 @@ class RedisUnavailable(Exception):  # noqa: N818 - a state of the world, not a f
     """Redis cannot be reached or refuses to serve; the message is one line for the user."""
 
 
+class NoRedisUrl(RedisUnavailable):
+    """What was given as its URL is none."""
+
+
 def connect(url: str, patience: Patience = PATIENT) -> Redis:
     """A client for `url`; text in, text out. Connects on first use.
 
@@ -68,7 +73,7 @@ def connect(url: str, patience: Patience = PATIENT) -> Redis:
         patience: when a silent server is given up.
 
     Raises:
-        RedisUnavailable: the URL is not one of Redis.
+        NoRedisUrl: the URL is not one of Redis.
     """
     # What is no text in Redis (somebody else's doing) must not be an error of every command that meets it.
     text = {"decode_responses": True, "encoding_errors": "surrogateescape"}
@@ -80,7 +85,7 @@ def pool_for(url: str, patience: Patience, **options: Any) -> ConnectionPool:
     """The connections of a client for `url`; `options` are redis-py's, for each connection.
 
     Raises:
-        RedisUnavailable: the URL is not one of Redis.
+        NoRedisUrl: the URL is not one of Redis.
     """
     scheme = url.partition("://")[0]
     if scheme in ("rediss", "sentinels"):
@@ -94,7 +99,7 @@ def pool_for(url: str, patience: Patience, **options: Any) -> ConnectionPool:
         pool.connection_class(**pool.connection_kwargs)  # what the URL asks for is judged only here
     except (ValueError, TypeError) as error:
         reason = "" if "@" in url else f": {error}"  # which may quote a piece of the password
-        raise RedisUnavailable(f"{shown(url)} is not a Redis URL{reason}") from None
+        raise NoRedisUrl(f"{shown(url)!r} is not a Redis URL{reason}") from None
     return pool
 
 
@@ -134,6 +139,8 @@ async def plain_errors(url: str) -> AsyncIterator[None]:
 
 def told(error: Exception) -> str:
     """What the server said, without the place in our script where it said it."""
+    if isinstance(error, MasterNotFoundError):  # redis-py goes on with the objects that it asked
+        return str(error).partition(" : ")[0]
     return _SCRIPT_PLACE.sub("", str(error)) or type(error).__name__
 
 

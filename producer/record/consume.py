@@ -1,8 +1,8 @@
 """The consumer's half of the record: results leave Redis once they are safe elsewhere.
 
 `take` sets the next results aside, the consumer writes them to its disk, `trim` removes them. Whatever dies in
-between, the same results are taken again, with the same number of results before them: the consumer compares that
-number with what it has.
+between, the same results are taken again, with the number and the digest of those before them: the consumer compares
+these with what it has.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,12 @@ class Batch:
 
     Attributes:
         consumed: how many results were trimmed before these.
+        digest: what the last `trim` was told of them; "" when there are none.
         lines: lines of the results file, without newline, in the order in which the rows ended.
     """
 
     consumed: int
+    digest: str
     lines: Sequence[str]
 
 
@@ -40,14 +42,18 @@ async def look(redis: Redis, job_id: str) -> Batch | None:
     return await _batch(redis, job_id, "look")
 
 
-async def trim(redis: Redis, job_id: str, batch: Batch) -> bool:
-    """Remove the results of a batch, which must be on a disk by now; False when they were removed before."""
-    return bool(await scripts.run(redis, "trim", job_id, batch.consumed))
+async def trim(redis: Redis, job_id: str, batch: Batch, digest: str = "") -> bool:
+    """Remove the results of a batch, which must be on a disk by now; False when they were removed before.
+
+    The digest is that of the file which has them now: SHA-256, in hex, of all lines consumed so far, each with its
+    newline. Without it they are in no such file, and a consumer that has one will not go on with it.
+    """
+    return bool(await scripts.run(redis, "trim", job_id, batch.consumed, digest))
 
 
 async def _batch(redis: Redis, job_id: str, how: str) -> Batch | None:
     found = await scripts.run(redis, "take", job_id, _ROWS, _BYTES, how)
     if not found:
         return None
-    consumed, *lines = found
-    return Batch(int(consumed), lines)
+    consumed, digest, *lines = found
+    return Batch(int(consumed), digest, lines)

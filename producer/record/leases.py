@@ -62,7 +62,7 @@ async def claim(redis: Redis, *, served: str, lease_ms: int, first: str = "") ->
                 raise ValueError("not an index of ours")
             rows.append(Row.from_json(int(index), text))
         except ValueError:
-            fault = RowFault("unreadable_row", "what is stored of this row is no row: somebody else wrote it")
+            fault = RowFault("unreadable_row", f"what is stored of row {index[:20]!r} (from 0) is no row")
             hopeless.append(Outcome.failed_row(index, None, None, fault))
     if lost >= CONDEMNED and len(rows) == 1:
         (row,) = rows

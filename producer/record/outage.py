@@ -15,7 +15,7 @@ from producer.record.trouble import Trouble, trouble
 AWAY = frozenset({Trouble.UNREACHABLE, Trouble.TIMEOUT, Trouble.READ_ONLY})
 
 #: Also what somebody must do something about, for whoever has time.
-ANY_WEATHER = frozenset(Trouble) - {Trouble.REFUSED, Trouble.OTHER}
+ANY_WEATHER = frozenset(Trouble) - {Trouble.OTHER}
 
 #: The first and the longest pause between two tries.
 _SOON_SECONDS = 0.25

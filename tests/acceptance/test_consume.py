@@ -64,6 +64,9 @@ def test_rows_are_moved_while_the_job_runs(shell: Shell) -> None:
     refused(shell, job, "-o", "out.jsonl", words="out.jsonl is not replaced")
     assert len(ids(shell.folder / "out.jsonl")) == 801
     refused(shell, job, "--consume", "-o", "other.jsonl", words="has 0 lines, 801 of the job's results")
+    assert not (shell.folder / "other.jsonl").exists()
+    (shell.folder / "other.jsonl").write_text("{}\n" * 801)
+    refused(shell, job, "--consume", "-o", "other.jsonl", words="has other lines than the 801 of the job's results")
     assert "801 of 801" in shell.run("producer", "results", job, "--consume", "-o", "out.jsonl").stderr, "and again"
 
 
@@ -126,9 +129,42 @@ def test_a_file_that_is_not_this_job_s_is_left_alone(shell: Shell) -> None:
     before = (shell.folder / "out.jsonl").read_bytes()
     refused(shell, second, "--consume", "-o", "out.jsonl", words="out.jsonl has another line 1 than the job")
     assert (shell.folder / "out.jsonl").read_bytes() == before
+    notes = shell.folder / "notes.txt"
+    notes.write_text("my notes, no newline")
+    refused(shell, second, "--consume", "-o", "notes.txt", words="notes.txt has another line 1 than the job")
+    assert notes.read_text() == "my notes, no newline"
     assert json.loads(shell.producer("retry", second, "--json"))["retried"] == 20, "a slip costs nothing"
     shell.producer("results", first, "--consume", "-o", "out.jsonl")
     assert (shell.folder / "out.jsonl").read_bytes() == before, "all of it was there"
+
+
+def test_two_jobs_are_not_mixed_and_the_rest_of_a_damaged_file_s_job_can_be_had(shell: Shell) -> None:
+    """A job of which some was consumed, and another job's file that is as long; its own file is damaged."""
+    shell.fake("--seconds-per-row 0.02", "--max-num-seqs", "4")
+    job = shell.submit(text=lines(600))["job_id"]
+    path, foreign = shell.folder / "out.jsonl", shell.folder / "foreign.jsonl"
+    moving = consumer(shell, job)
+    while not shell.status(job)["consumed"]:
+        assert moving.poll() is None
+        time.sleep(0.02)
+    moving.kill()
+    moving.communicate()
+    shell.producer("watch", job)
+    moved = shell.status(job)["consumed"]
+    assert 0 < moved < 600
+    foreign.write_text(path.read_text().replace("custom_id", "id"))
+    own, other = path.read_bytes(), foreign.read_bytes()
+    refused(shell, job, "--consume", "-o", "foreign.jsonl", words=f"has other lines than the {moved} of the job's")
+    path.write_bytes(own[:50])
+    told = f"has 0 lines, {moved} of the job's results were consumed before"
+    refused(shell, job, "--consume", "-o", "out.jsonl", words=told)
+    refused(shell, job, "--consume", "-o", "out.jsonl", words=f"`producer results {job} -o OTHER` writes what is still")
+    assert (path.read_bytes(), foreign.read_bytes()) == (own[:50], other)
+    shell.producer("results", job, "-o", "OTHER")
+    assert len(ids(shell.folder / "OTHER")) == 600 - moved
+    path.write_bytes(own)
+    shell.producer("results", job, "--consume", "-o", "out.jsonl")
+    assert sorted(ids(path), key=int) == [str(n) for n in range(600)]
 
 
 def test_a_cancelled_job_ends_it(shell: Shell) -> None:

@@ -136,6 +136,12 @@ def test_purge_leaves_nothing(shell: Shell) -> None:
     assert shell.submit("-", "--model", "target", text=lines(40, "a"))["resumed"] is False
 
 
+def test_what_ended_just_now_is_purged_with_all_that_ended(shell: Shell) -> None:
+    for number in range(3):
+        shell.producer("cancel", shell.submit(text=lines(2, f"{number}-"))["job_id"])
+        assert "1 job purged" in shell.run("producer", "purge", "--ended").stderr
+
+
 def test_a_job_with_a_lifetime_purges_itself(shell: Shell) -> None:
     shell.fake()
     job = shell.submit("-", "--ttl", "1s", text=lines(20))["job_id"]
@@ -165,6 +171,8 @@ def test_a_higher_priority_goes_first_and_is_no_other_job(shell: Shell) -> None:
         (("submit", "-", "--max-error-rate", "1.5"), "--max-error-rate: 1.5"),
         (("submit", "-", "--max-error-rate", "nan"), "--max-error-rate: nan"),
         (("submit", "-", "--ttl", "7 days"), "--ttl: '7 days' is no duration such as 30s"),
+        (("submit", "-", "--ttl", "0s"), "before anybody has its results"),
+        (("submit", "-", "--model", ""), "--model: a name is needed"),
         (("purge",), "--ended"),
         (("purge", "x", "--ended"), "--ended"),
         (("purge", "x", "--older-than", "7d"), "goes with --ended"),

@@ -71,9 +71,11 @@ class RedisHealth:
         if not self._failing:
             self._since, self._waited = time.monotonic(), self._waiting
             self._metrics.redis_up.set(0)
-            log.warning(
-                "Redis is away (%s): %s; no new rows are claimed; finished rows wait", _words(kind), told(error)
-            )
+            if kind is Trouble.FULL:
+                log.warning("Redis is full: %s; no new rows are claimed", told(error))
+            else:
+                what = "Redis is away (%s): %s; no new rows are claimed; finished rows wait"
+                log.warning(what, _words(kind), told(error))
         elif kind not in self._failing.values():
             log.warning("Redis is still away, now (%s): %s", _words(kind), told(error))
         self._failing[caller] = kind

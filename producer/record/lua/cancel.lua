@@ -9,7 +9,7 @@ end
 if state ~= "queued" and state ~= "running" and state ~= "paused" then
     return 0
 end
-for _, shard in ipairs(redis.call("HKEYS", key.epochs:format(job))) do
+for _, shard in ipairs(redis.pcall("HKEYS", key.epochs:format(job))) do -- nothing, where the key is damaged
     redis.call("ZREM", key.leases, lease_name(job, shard))
 end
 redis.call("ZREM", key.runnable:format(model), job)

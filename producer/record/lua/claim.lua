@@ -21,22 +21,32 @@ local function next_job()
     return job, model
 end
 
+local function take(job)
+    local shard = redis.call("ZRANGE", key.open:format(job), 0, 0)[1]
+    if not shard then
+        return nil
+    end
+    local now = now_ms()
+    local rows = redis.call("HGETALL", key.rows:format(job, shard)) -- where it fails, the shard is still there
+    redis.call("ZREM", key.open:format(job), shard)
+    local epoch = redis.call("HINCRBY", key.epochs:format(job), shard, 1)
+    local claim = { job, shard, epoch, tonumber(redis.call("HGET", key.lost:format(job), shard) or 0) }
+    for _, part in ipairs(rows) do
+        claim[#claim + 1] = part
+    end
+    redis.call("HSET", key.job:format(job), "model", served, "state", "running")
+    redis.call("HSETNX", key.job:format(job), "started", now)
+    line_up(job)
+    redis.call("ZADD", key.leases, now + lease, lease_name(job, shard))
+    return claim
+end
+
 local job, model = next_job()
 while job do
     redis.call("INCR", key.turn) -- the first write: a full Redis refuses the claim
     redis.call("ZREM", key.runnable:format(model), job)
-    local shard = redis.call("ZPOPMIN", key.open:format(job))[1]
-    if shard then
-        local now = now_ms()
-        redis.call("HSET", key.job:format(job), "model", served, "state", "running")
-        redis.call("HSETNX", key.job:format(job), "started", now)
-        line_up(job)
-        redis.call("ZADD", key.leases, now + lease, lease_name(job, shard))
-        local epoch = redis.call("HINCRBY", key.epochs:format(job), shard, 1)
-        local claim = { job, shard, epoch, tonumber(redis.call("HGET", key.lost:format(job), shard) or 0) }
-        for _, part in ipairs(redis.call("HGETALL", key.rows:format(job, shard))) do
-            claim[#claim + 1] = part
-        end
+    local claim = guarded(take, job)
+    if claim then
         return claim
     end
     job, model = next_job()

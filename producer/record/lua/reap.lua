@@ -6,7 +6,8 @@ local expired = redis.call("ZRANGEBYSCORE", key.leases, "-inf", now_ms(), "LIMIT
 for _, lease in ipairs(expired) do
     local job, shard = lease:match("^(%S+) (%d+)$")
     if job then
-        attempt_lost(job, shard)
+        guarded(attempt_lost, job, shard)
+        redis.call("ZREM", key.leases, lease)
         reaped[#reaped + 1] = job
         reaped[#reaped + 1] = shard
     else

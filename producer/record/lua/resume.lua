@@ -1,5 +1,6 @@
 -- Lets a paused job go on; whatever it was stopped for is forgiven.  ARGV: job  ->  1, or 0 when it is not paused
 local job = ARGV[1]
+go_on_when_full()
 if redis.call("HGET", key.job:format(job), "state") ~= "paused" then
     return 0
 end

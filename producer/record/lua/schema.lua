@@ -5,6 +5,7 @@ local key = {
     job        = "minedraft:job:%s",             -- HASH   one job: state, reason (why it is paused), model, name, identity,
                                                  --        priority, max_error_rate, ttl (ms), rows, invalid, shards,
                                                  --        calls (of `stage`), done (failed included), failed, consumed,
+                                                 --        consumed_digest (SHA-256 of these lines of the file),
                                                  --        forgiven_done, forgiven_failed (not judged by max_error_rate),
                                                  --        attempts_lost, prompt_tokens, completion_tokens, created,
                                                  --        started, ended
@@ -73,6 +74,24 @@ local function line_up(job)
         local turn = redis.call("INCR", key.turn)
         redis.call("ZADD", key.runnable:format(model), "NX", turn - tonumber(priority) * PRIORITY, job)
     end
+end
+
+-- Calls a function that works on one job's keys. When somebody has damaged them, that job alone is stopped.
+--   ->  what the function returns; nil after an error
+local function guarded(work, job, shard)
+    local sound, found = pcall(work, job, shard)
+    if sound then
+        return found
+    end
+    local why = type(found) == "table" and found.err or found
+    pcall(function()
+        local state, model = unpack(redis.call("HMGET", key.job:format(job), "state", "model"))
+        if state == "queued" or state == "running" then
+            redis.call("HSET", key.job:format(job), "state", "paused", "reason", "its keys in Redis are damaged: " .. why)
+            redis.call("ZREM", key.runnable:format(model), job)
+        end
+    end)
+    return nil
 end
 
 -- Makes a shard that was leased claimable.

@@ -1,13 +1,13 @@
 -- Sets the next results of a job aside for a consumer, in the order in which they ended; those that were set aside
 -- before and not trimmed since come again first. A row that is set aside cannot be retried any more.
 -- ARGV: job, how many at most, about how many bytes at most, "take", or "look" to change nothing
---   ->  false when there is no such job, else {how many were consumed before, line, line, ...}
+--   ->  false when there is no such job, else {how many were consumed before, their digest, line, line, ...}
 local job, most, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local state, consumed = unpack(redis.call("HMGET", key.job:format(job), "state", "consumed"))
+local state, consumed, digest = unpack(redis.call("HMGET", key.job:format(job), "state", "consumed", "consumed_digest"))
 if not state then
     return false
 end
-local batch = { tonumber(consumed) }
+local batch = { tonumber(consumed), digest or "" }
 if state == "submitting" then -- its refused rows are there already, and may yet be discarded
     return batch
 end

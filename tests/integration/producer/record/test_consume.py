@@ -1,5 +1,6 @@
 """Consuming results: whatever dies between two steps, each row is in the file once and leaves Redis after that."""
 
+import hashlib
 import json
 import random
 import re
@@ -67,15 +68,16 @@ async def test_what_is_not_trimmed_comes_again_and_what_is_trimmed_has_left(redi
     first = await taken(redis, job)
     await answer(redis)
     assert await taken(redis, job) == first
-    assert (first.consumed, len(first.lines)) == (0, SHARD_ROWS)
-    assert await consume.trim(redis, job, first)
+    assert (first.consumed, first.digest, len(first.lines)) == (0, "", SHARD_ROWS)
+    assert await consume.trim(redis, job, first, "of the first")
     assert not await consume.trim(redis, job, first), "once is enough"
     second = await taken(redis, job)
-    assert second.consumed == SHARD_ROWS
+    assert (second.consumed, second.digest) == (SHARD_ROWS, "of the first")
+    assert await consume.look(redis, job) == second
     assert not set(second.lines) & set(first.lines)
     assert not await consume.trim(redis, job, first), "nobody trims what he has not written"
-    assert await consume.trim(redis, job, second)
-    assert await taken(redis, job) == consume.Batch(2 * SHARD_ROWS, [])
+    assert await consume.trim(redis, job, second, "of all")
+    assert await taken(redis, job) == consume.Batch(2 * SHARD_ROWS, "of all", [])
     gone = [key(name, job) for name in ("results", "finished", "taken", "failed")]
     assert await redis.exists(*gone) == 0
 
@@ -140,7 +142,7 @@ async def test_no_job_and_one_in_submission(redis: Redis) -> None:
     assert await consume.take(redis, "nosuch") is None
     staged = await Submission.begin(redis, model="target", name="test")
     await staged.refuse(Outcome.failed_row(0, 1, None, FAILED))
-    assert await consume.take(redis, staged.job_id) == consume.Batch(0, []), "it may yet be discarded"
+    assert await consume.take(redis, staged.job_id) == consume.Batch(0, "", []), "it may yet be discarded"
 
 
 async def test_a_full_redis_is_emptied_by_consuming(redis: Redis) -> None:
@@ -162,41 +164,40 @@ async def test_crashes_between_all_steps(redis: Redis, tmp_path: Path, seed: int
     rows, path = 20 * SHARD_ROWS + 5, tmp_path / "out.jsonl"
     job = await submitted(redis, rows)
     while await consumed(redis, job) < rows:
-        with ConsumedFile.opened(path) as file:
+        with ConsumedFile.opened(path, job) as file:
             while chance.random() > 0.3:  # else it dies before it takes
                 for _ in range(chance.randrange(3)):
                     await answer(redis, fail=chance.random() < 0.3)
                 batch = await taken(redis, job)
                 if chance.random() < 0.2:  # it dies while it writes
-                    there = file.there(batch.consumed, batch.lines)
-                    written = "".join(f"{line}\n" for line in batch.lines[there:]).encode()
+                    written = file.missing(batch)
                     with path.open("ab") as stream:
                         stream.write(written[: chance.randint(0, len(written))])
                     break
-                file.put(batch.consumed, batch.lines)
+                digest = file.put(batch)
                 if chance.random() < 0.2:  # it dies before it trims
                     break
-                await consume.trim(redis, job, batch)
+                await consume.trim(redis, job, batch, digest)
                 if chance.random() < 0.2:  # it does not hear that it has trimmed
                     assert not await consume.trim(redis, job, batch)
     assert sorted(ids(path)) == sorted(f"r{index}" for index in range(rows))
+    assert (await taken(redis, job)).digest == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 async def test_two_consumers_with_a_file_each_harm_nothing(redis: Redis, tmp_path: Path) -> None:
     """Whoever trims has all that left Redis; the other one finds that its file is too short."""
     job = await submitted(redis, 3 * SHARD_ROWS)
     await answer(redis)
-    with ConsumedFile.opened(tmp_path / "slow") as slow, ConsumedFile.opened(tmp_path / "fast") as fast:
+    with ConsumedFile.opened(tmp_path / "slow", job) as slow, ConsumedFile.opened(tmp_path / "fast", job) as fast:
         stale = await taken(redis, job)
-        slow.put(stale.consumed, stale.lines)
+        slow.put(stale)
         while (await answer(redis)) or (await taken(redis, job)).lines:
             batch = await taken(redis, job)
-            fast.put(batch.consumed, batch.lines)
-            assert await consume.trim(redis, job, batch)
+            assert await consume.trim(redis, job, batch, fast.put(batch))
         assert not await consume.trim(redis, job, stale)
         last = await taken(redis, job)
         with pytest.raises(Refused, match="has 16 lines, 48 of the job's results were consumed"):
-            slow.put(last.consumed, last.lines)
+            slow.put(last)
     assert len(set(ids(tmp_path / "fast"))) == 3 * SHARD_ROWS
 
 
@@ -207,10 +208,9 @@ async def test_a_record_that_is_older_than_the_file(redis: Redis, tmp_path: Path
 
     async def consume_into(file: ConsumedFile) -> None:
         while (batch := await taken(redis, job)).lines:
-            file.put(batch.consumed, batch.lines)
-            await consume.trim(redis, job, batch)
+            await consume.trim(redis, job, batch, file.put(batch))
 
-    with ConsumedFile.opened(path) as file:
+    with ConsumedFile.opened(path, job) as file:
         await answer(redis)
         await consume_into(file)
         before = {name: await redis.dump(name) for name in await redis.keys()}
@@ -225,7 +225,7 @@ async def test_a_record_that_is_older_than_the_file(redis: Redis, tmp_path: Path
     command = re.search(r"`(head .*?)`", str(told.value))
     assert command
     subprocess.run(command[1], shell=True, check=True, cwd=tmp_path)  # noqa: ASYNC221 - nobody waits for it
-    with ConsumedFile.opened(new) as file:
+    with ConsumedFile.opened(new, job) as file:
         await answer(redis)
         await consume_into(file)
     assert sorted(ids(new)) == sorted(f"r{index}" for index in range(3 * SHARD_ROWS))

@@ -10,6 +10,7 @@ from producer.record import control, jobs, leases, scripts
 from producer.record.jobs import JobOptions, JobStatus, Submission
 from producer.record.keys import key
 from producer.record.leases import CONDEMNED, SUSPECT, Claim
+from producer.record.memory import memory
 from producer.record.models import CHAT_URL, SHARD_ROWS, JobState, Outcome, Row, RowFault
 
 LEASE_MS = 60_000
@@ -341,3 +342,25 @@ async def test_what_is_no_name_of_a_doomed_job_is_thrown_away(redis: Redis) -> N
     while await control.sweep(redis):
         pass
     assert await keys(redis, job) == {""}
+
+
+@pytest.mark.parametrize("damaged", ["rows", "open", "epochs", "lost"])
+async def test_damaged_keys_stop_their_own_job_alone(redis: Redis, damaged: str) -> None:
+    job, other = await submitted(redis, 3 * SHARD_ROWS), await submitted(redis, 2 * SHARD_ROWS)
+    first = await claimed(redis)
+    assert first.lease.job_id == job
+    name = key(damaged, job, *(["0"] if damaged == "rows" else []))
+    await redis.delete(name)
+    await redis.set(name, "junk")
+    silent = await claimed(redis)
+    await expire(redis)
+    assert await redis.zcard(key("leases")) == 0
+    found = [await leases.claim(redis, served="target", lease_ms=LEASE_MS) for _ in range(8)]
+    of_other = {claim.lease.shard for claim in found if claim and claim.lease.job_id == other}
+    assert of_other == {0, 1}
+    assert silent.lease.job_id == other
+    stopped = await stats(redis, job)
+    assert stopped.state is JobState.PAUSED
+    assert "damaged" in stopped.reason
+    assert await memory(redis, stopped) > 0
+    assert await control.cancel(redis, job)

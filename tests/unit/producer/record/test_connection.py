@@ -5,8 +5,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from redis.asyncio.sentinel import MasterNotFoundError
 
-from producer.record.connection import Patience, RedisUnavailable, connect, heed_cancel, shown
+from producer.record.connection import Patience, RedisUnavailable, connect, heed_cancel, shown, told
 from producer.record.failover import SentinelPool
 
 
@@ -91,3 +92,8 @@ def test_patience_is_the_caller_s_unless_the_url_has_its_own() -> None:
     client = connect("redis://host?socket_timeout=7", Patience(connect=1, answer=2))
     kept = client.connection_pool.connection_kwargs
     assert (kept["socket_connect_timeout"], kept["socket_timeout"]) == (1, 7)
+
+
+def test_what_redis_py_says_of_sentinels_is_cut_to_a_sentence() -> None:
+    error = MasterNotFoundError("No master found for 'x' : <redis.asyncio.client.Redis(...)> - ConnectionError(...)")
+    assert told(error) == "No master found for 'x'"
