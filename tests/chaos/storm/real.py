@@ -78,6 +78,7 @@ class RealStorm:
             await self._ended(calm)
             for _ in range(jobs):
                 worker = await self._job_with_kills(worker, pair, outcome)
+            await self._server.settle()
             code = await asyncio.to_thread(worker.terminate, 60.0)
             for job in self._jobs:
                 await self._producers.results(job.job_id, job.results)

@@ -34,9 +34,8 @@ _TOKENS = 12
 #: How the results of the jobs are fetched, in turns.
 _HOW: tuple[Literal["input", "consume", "completion"], ...] = ("input", "consume", "completion", "consume")
 
-#: How long nothing may end while rows wait and nothing is broken any more, and how long the queue's own keys may take
-#: to go when everything has ended (seconds). Marks of arq's live for ten.
-_STALL_SECONDS, _SETTLE_SECONDS = 60.0, 30.0
+#: How long nothing may end while rows wait and nothing is broken any more (seconds).
+_STALL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ class Storm:
             outcome = await self._watched(followers)
             await self._consumers.ended()
             await self._retry()
-            await self._settle()
+            await self._server.settle()
             await self._results()
             await self._fleet.close()
             outcome.audit = await asyncio.to_thread(self._audit)
@@ -219,15 +218,6 @@ class Storm:
 
     async def _submit_next_and_kill(self, part: float) -> bool:
         return await self._submit_next(killed_at=part)
-
-    async def _settle(self) -> None:
-        """Let the idle fleet run the tokens that are left, and marks run out."""
-        deadline = time.monotonic() + _SETTLE_SECONDS
-        while time.monotonic() < deadline:
-            left = [key async for key in self._server.client.scan_iter("arq:*", count=1000)]
-            if not left and not await self._server.client.exists(_QUEUE):
-                return
-            await asyncio.sleep(0.5)
 
     async def _retry(self) -> None:
         """Failed rows run again, and fail again: everything must be as if nobody had retried."""

@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,9 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from producer.server.binary import find_binary
+
+#: How long the queue's own keys may take to go when everything has ended (seconds). Marks of arq's live for ten.
+_SETTLE_SECONDS = 30.0
 
 
 class Server:
@@ -67,6 +71,15 @@ class Server:
             yield
         finally:
             await self.client.config_set("maxmemory", "0")
+
+    async def settle(self) -> None:
+        """Let idle workers run the tokens that are left, and marks run out."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while time.monotonic() < deadline:
+            left = [key async for key in self.client.scan_iter("arq:*", count=1000)]
+            if not left and not [key async for key in self.client.scan_iter("minedraft:tokens:*", count=1000)]:
+                return
+            await asyncio.sleep(0.5)
 
     def _launch(self, command: list[str]) -> "subprocess.Popen[bytes]":
         # Not restored: the signal of a file that grows beyond its limit stays ignored, as Python has it.
