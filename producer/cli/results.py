@@ -38,7 +38,7 @@ def results(
     Works while the job runs. A file appears whole or not at all.
 
     With --consume FILE grows as rows end, and their results leave Redis. Whatever is interrupted, the same command
-    goes on, and each row is in FILE once. A job that paused itself, by its --max-error-rate, ends it with exit 1.
+    goes on, and each row is in FILE once. A job that paused itself ends it with exit 1.
     """
     run(_consume(job, output, order, redis) if consume else _results(job, output, order, redis))
 

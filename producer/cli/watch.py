@@ -17,7 +17,7 @@ LINE_SECONDS = 5.0
 def watch(job: JobArgument, redis: RedisOption = None) -> None:
     """Watch a job until it has ended (exit 0: every row answered, 1: some failed). Ctrl-C stops only the watching.
 
-    A paused job is waited for; one that paused itself, by its --max-error-rate, ends the watching with exit 1.
+    A paused job is waited for; one that paused itself ends the watching with exit 1.
     """
     run(_watch(job, redis))
 

@@ -66,7 +66,7 @@ async def submit_lines(
     Raises:
         DuplicateIds, NothingReadable: the input is refused; nothing of it stays.
         SubmissionLost: Redis lost what it had got; nothing of it can run.
-        redis.exceptions.RedisError: Redis failed; nothing of it can run.
+        redis.exceptions.RedisError: Redis failed, and most likely nothing of it can run; the same again tells.
     """
     staged = await Submission.begin(redis, model=model, name=name, options=options, say=say)
     try:
@@ -78,7 +78,9 @@ async def submit_lines(
             async with asyncio.timeout(REACH_SECONDS):
                 await staged.discard()
         raise
-    found = await status(redis, job_id)
+    found = None
+    with suppress(RedisError):  # away again: the job is there all the same
+        found = await status(redis, job_id)
     state = found.state if found else JobState.QUEUED
     return Submitted(job_id, state, staged.rows, staged.invalid, resumed=job_id != staged.job_id)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from producer.record import scripts
 
@@ -56,4 +57,6 @@ async def _batch(redis: Redis, job_id: str, how: str) -> Batch | None:
     if not found:
         return None
     consumed, digest, *lines = found
+    if None in lines:
+        raise ResponseError(f"results of job {job_id} are missing: somebody has removed them")
     return Batch(int(consumed), digest, lines)

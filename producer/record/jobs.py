@@ -3,17 +3,19 @@
 import base64
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, RedisError
 
 from producer.record import scripts
 from producer.record.control import sweep
 from producer.record.keys import key
 from producer.record.models import SHARD_ROWS, JobState, Outcome, Row
 from producer.record.outage import outlast
+from producer.record.trouble import sound
 
 #: Results read from Redis in one round trip, and about how many bytes of them.
 _PAGE = 256
@@ -199,7 +201,8 @@ class Submission:
         if standing == _OTHER_ROWS:
             raise self._older()
         if standing != self.job_id:
-            await self.discard()
+            with suppress(RedisError):  # away again: `sweep` does it, a day later
+                await self.discard()
         return str(standing)
 
     async def discard(self) -> None:
@@ -216,12 +219,12 @@ async def status(redis: Redis, job_id: str) -> JobStatus | None:
 
 
 async def statuses(redis: Redis) -> list[JobStatus]:
-    """Every job, oldest first."""
+    """Every job, oldest first, but those whose counters somebody has damaged."""
     job_ids = await redis.zrange(key("jobs"), 0, -1)
     async with redis.pipeline(transaction=False) as pipe:
         for job_id in job_ids:
             pipe.hgetall(key("job", job_id))
-        stored = await pipe.execute()
+        stored = [sound(answer) for answer in await pipe.execute(raise_on_error=False)]
     return [_status(job_id, fields) for job_id, fields in zip(job_ids, stored, strict=True) if fields]
 
 

@@ -107,5 +107,6 @@ async def release(redis: Redis, lease: Lease, *, lost: bool = False) -> bool:
 
 async def reap(redis: Redis) -> list[tuple[str, int]]:
     """Make the shards of expired leases claimable; returns their (job, shard). Anybody may call it."""
-    found = await scripts.run(redis, "reap", _REAP_AT_ONCE)
+    seconds, micros = await redis.time()
+    found = await scripts.run(redis, "reap", _REAP_AT_ONCE, seconds * 1000 + micros // 1000)
     return [(job_id, int(shard)) for job_id, shard in zip(found[::2], found[1::2], strict=True)]

@@ -1,12 +1,12 @@
 """How much of Redis's memory a job takes: estimated from samples, so that it is cheap however large the job is."""
 
-from typing import Any, cast
+from typing import cast
 
 from redis.asyncio import Redis
 
 from producer.record.jobs import JobStatus
 from producer.record.keys import key
-from producer.record.trouble import Trouble, trouble
+from producer.record.trouble import sound
 
 #: Elements that the server looks into to judge a large key.
 _SAMPLES = 64
@@ -25,7 +25,7 @@ async def memory(redis: Redis, job: JobStatus) -> int:
             pipe.memory_usage(key(name, job.job_id), samples=_SAMPLES)
         pipe.execute_command("ZRANDMEMBER", key("open", job.job_id), _SHARDS)
         pipe.execute_command("HRANDFIELD", key("epochs", job.job_id), _SHARDS)
-        *sizes, waiting, claimed = [_sound(answer) for answer in await pipe.execute(raise_on_error=False)]
+        *sizes, waiting, claimed = [sound(answer) for answer in await pipe.execute(raise_on_error=False)]
     return sum(size or 0 for size in sizes) + await _rows(redis, job, sorted({*(waiting or ()), *(claimed or ())}))
 
 
@@ -35,13 +35,6 @@ async def _rows(redis: Redis, job: JobStatus, shards: list[str]) -> int:
         for shard in shards:
             pipe.memory_usage(key("rows", job.job_id, shard), samples=_SAMPLES)
             pipe.hlen(key("rows", job.job_id, shard))
-        found = cast("list[int | None]", [_sound(answer) for answer in await pipe.execute(raise_on_error=False)])
+        found = cast("list[int | None]", [sound(answer) for answer in await pipe.execute(raise_on_error=False)])
     size, rows = (sum(part or 0 for part in found[start::2]) for start in (0, 1))
     return round(size / rows * (job.rows - job.done)) if rows else 0
-
-
-def _sound(answer: Any) -> Any:
-    """An answer, None where it is an error about the key."""
-    if isinstance(answer, Exception) and trouble(answer) is not Trouble.OTHER:
-        raise answer
-    return None if isinstance(answer, Exception) else answer

@@ -32,7 +32,7 @@ class JobState(StrEnum):
     RUNNING = "running"
     """At least one shard has been claimed."""
     PAUSED = "paused"
-    """No shard is claimed until it is resumed: a user, or its own error rate, asked for that."""
+    """No shard is claimed until it is resumed: a user asked for that, or it stopped itself (its `reason`)."""
     COMPLETED = "completed"
     """Every row has a result or an error."""
     CANCELLED = "cancelled"

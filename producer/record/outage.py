@@ -15,7 +15,7 @@ from producer.record.trouble import Trouble, trouble
 AWAY = frozenset({Trouble.UNREACHABLE, Trouble.TIMEOUT, Trouble.READ_ONLY})
 
 #: Also what somebody must do something about, for whoever has time.
-ANY_WEATHER = frozenset(Trouble) - {Trouble.OTHER}
+ANY_WEATHER = frozenset(Trouble) - {Trouble.OTHER, Trouble.REFUSED}
 
 #: The first and the longest pause between two tries.
 _SOON_SECONDS = 0.25
@@ -45,7 +45,8 @@ async def outlast(
             if trouble(error) not in weather or time.monotonic() >= until:
                 raise
             if not said:
-                say(f"Redis is away, waiting for it: {told(error)}")
+                what = "Redis is away, waiting for it" if trouble(error) in AWAY else "Redis cannot, waiting for it"
+                say(f"{what}: {told(error)}")
             said = True
         heed_cancel()
         await asyncio.sleep(min(pause, max(until - time.monotonic(), 0)))

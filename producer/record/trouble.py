@@ -1,6 +1,7 @@
 """What can be wrong with Redis: redis-py's many errors as a few kinds that call for different words."""
 
 from enum import StrEnum
+from typing import Any
 
 from redis import exceptions
 
@@ -56,3 +57,16 @@ def trouble(error: Exception) -> Trouble:
             return Trouble.READ_ONLY
     text = str(error)
     return next((kind for words, kind in _WORDS.items() if words in text), Trouble.OTHER)
+
+
+def sound(answer: Any) -> Any:
+    """One of a pipeline's answers, None where it is an error about that key alone.
+
+    Raises:
+        redis.exceptions.RedisError: it is an error about more.
+    """
+    if not isinstance(answer, Exception):
+        return answer
+    if trouble(answer) is Trouble.OTHER:
+        return None
+    raise answer

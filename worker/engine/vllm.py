@@ -122,6 +122,8 @@ class VllmEngine:
         """End vLLM's processes; those of an engine that is still starting are killed."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
+        elif self._closing.done():
+            return
         await asyncio.shield(self._closing)  # whoever gives up waiting, it is done whole
 
     async def _close(self) -> None:
@@ -129,7 +131,9 @@ class VllmEngine:
         self._thread = self._server = self._folder = None
         if folder is None:
             return
-        assert thread is not None
+        if thread is None:
+            folder.cleanup()
+            return
         if server is None:
             await _stop_start(thread, spare=self._others)
         else:

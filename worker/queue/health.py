@@ -43,6 +43,7 @@ class RedisHealth:
         self._waiting = self._waited = 0
         self._better = asyncio.Event()  # set, and replaced, whenever a caller recovers
         self._refusals: dict[str, str] = {}
+        self._worked: dict[str, float] = {}
         self._claims_fail = False
         self._claims = Backoff(most=MOST_SECONDS)
         metrics.redis_up.set(1)
@@ -50,15 +51,16 @@ class RedisHealth:
     @contextmanager
     def watch(self, caller: str) -> Iterator[None]:
         """Report for `caller` how the calls of Redis in the block went; their errors are raised as they are."""
+        began = time.monotonic()
         try:
             yield
         except (RedisError, OSError) as error:
-            self.failed(caller, error)
+            self.failed(caller, error, max(began, self._worked.get(caller, began)))
             raise
         self.worked(caller)
 
-    def failed(self, caller: str, error: Exception) -> None:
-        """A call of `caller` failed."""
+    def failed(self, caller: str, error: Exception, began: float | None = None) -> None:
+        """A call of `caller` failed that `began` then (monotonic; default: just now): Redis may be away since."""
         kind = trouble(error)
         self._metrics.redis_errors.labels(kind=kind).inc()
         self._claims_fail |= caller == CLAIMS
@@ -69,7 +71,7 @@ class RedisHealth:
             self._refusals[caller] = said
             return
         if not self._failing:
-            self._since, self._waited = time.monotonic(), self._waiting
+            self._since, self._waited = began or time.monotonic(), self._waiting
             self._metrics.redis_up.set(0)
             if kind is Trouble.FULL:
                 log.warning("Redis is full: %s; no new rows are claimed", told(error))
@@ -82,6 +84,7 @@ class RedisHealth:
 
     def worked(self, caller: str) -> None:
         """A call of `caller` succeeded."""
+        self._worked[caller] = time.monotonic()
         if caller == CLAIMS:
             self._claims_fail = False
             self._claims.reset()

@@ -25,6 +25,7 @@ async def reap(redis: Redis, metrics: Metrics, health: RedisHealth) -> None:
     A worker that has just started cannot know whether Redis was away.
     """
     if not health.quiet_for(LEASE_SECONDS):
+        await redis.ping()  # whoever calls this takes a return for a sign that Redis is there
         return
     for job_id, shard in await leases.reap(redis):
         metrics.shards_reaped.inc()

@@ -215,7 +215,11 @@ class ShardRunner:
         for left in reversed(range(_TRIES)):
             try:
                 return fit(row, Outcome.answered(row, await self._engine.answer(row)))
-            except (EngineDead, EngineDown):
+            except EngineDown:
+                if left < _TRIES - 1:
+                    raise EngineDead("the engine died after it had failed on the row") from None
+                raise
+            except EngineDead:
                 raise
             except RowError as error:
                 fault = error.fault

@@ -27,10 +27,12 @@ local function take(job)
         return nil
     end
     local now = now_ms()
-    local rows = redis.call("HGETALL", key.rows:format(job, shard)) -- where it fails, the shard is still there
-    redis.call("ZREM", key.open:format(job), shard)
+    -- Where one of these fails, the shard is still there.
+    local rows = redis.call("HGETALL", key.rows:format(job, shard))
+    local lost = tonumber(redis.call("HGET", key.lost:format(job), shard) or 0)
     local epoch = redis.call("HINCRBY", key.epochs:format(job), shard, 1)
-    local claim = { job, shard, epoch, tonumber(redis.call("HGET", key.lost:format(job), shard) or 0) }
+    redis.call("ZREM", key.open:format(job), shard)
+    local claim = { job, shard, epoch, lost }
     for _, part in ipairs(rows) do
         claim[#claim + 1] = part
     end
@@ -45,7 +47,7 @@ local job, model = next_job()
 while job do
     redis.call("INCR", key.turn) -- the first write: a full Redis refuses the claim
     redis.call("ZREM", key.runnable:format(model), job)
-    local claim = guarded(take, job)
+    local _, claim = guarded(take, job)
     if claim then
         return claim
     end

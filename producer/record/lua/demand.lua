@@ -8,7 +8,8 @@ end
 local shards = 0
 for _, model in ipairs(wanted) do
     for _, job in ipairs(redis.call("ZRANGE", key.runnable:format(model), 0, -1)) do
-        shards = shards + redis.call("ZCARD", key.open:format(job))
+        local open = redis.pcall("ZCARD", key.open:format(job))
+        shards = shards + (type(open) == "number" and open or 1) -- damaged: whoever claims finds out, and stops the job
     end
 end
 local tokens = redis.call("ZRANGE", key.tokens:format(served), 0, -1)

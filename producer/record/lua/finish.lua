@@ -8,6 +8,10 @@ if not holds(job, shard, epoch) then
 end
 go_on_when_full()
 local rows, results = key.rows:format(job, shard), key.results:format(job)
+-- Where somebody has damaged one of these, this fails, before anything is changed.
+redis.call("HLEN", results)
+redis.call("LLEN", key.finished:format(job))
+redis.call("HLEN", key.failed:format(job))
 local done, failed, prompt, completion = 0, 0, 0, 0
 for at = 4, #ARGV, 5 do
     local index, is_failed = ARGV[at], ARGV[at + 2] == "1"
@@ -15,7 +19,7 @@ for at = 4, #ARGV, 5 do
     if row then
         redis.call("HSET", results, index, ARGV[at + 1])
         redis.call("RPUSH", key.finished:format(job), index)
-        redis.call("HDEL", rows, index) -- last: if one of the above is refused, the row is still there
+        redis.call("HDEL", rows, index)
         done = done + 1
         prompt = prompt + tonumber(ARGV[at + 3])
         completion = completion + tonumber(ARGV[at + 4])

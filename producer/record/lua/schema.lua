@@ -76,14 +76,26 @@ local function line_up(job)
     end
 end
 
+-- What errors say that come from damaged keys.
+local DAMAGE = { "WRONGTYPE", "not an integer", "not a valid float", "attempt to" }
+
 -- Calls a function that works on one job's keys. When somebody has damaged them, that job alone is stopped.
---   ->  what the function returns; nil after an error
+--   ->  whether they are sound, what the function returned
 local function guarded(work, job, shard)
     local sound, found = pcall(work, job, shard)
     if sound then
-        return found
+        return true, found
     end
-    local why = type(found) == "table" and found.err or found
+    local why = tostring(type(found) == "table" and found.err or found)
+    local damaged = false
+    for _, words in ipairs(DAMAGE) do
+        damaged = damaged or why:find(words, 1, true) ~= nil
+    end
+    if not damaged then -- about rights, for instance: the next job would meet it, too
+        pcall(line_up, job)
+        error(found, 0)
+    end
+    why = why:gsub("@user_script:? ?%d+: ?", ""):gsub(" script: %w+, on.*", "")
     pcall(function()
         local state, model = unpack(redis.call("HMGET", key.job:format(job), "state", "model"))
         if state == "queued" or state == "running" then
@@ -91,7 +103,7 @@ local function guarded(work, job, shard)
             redis.call("ZREM", key.runnable:format(model), job)
         end
     end)
-    return nil
+    return false
 end
 
 -- Makes a shard that was leased claimable.

@@ -6,11 +6,12 @@ local silence, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 go_on_when_full()
 local now = now_ms()
 for _, job in ipairs(redis.call("ZRANGEBYSCORE", key.staging, "-inf", now - silence, "LIMIT", 0, 10)) do
-    discard(job)
+    guarded(discard, job)
     redis.call("ZREM", key.staging, job)
 end
 for _, job in ipairs(redis.call("ZRANGEBYSCORE", key.expiring, "-inf", now, "LIMIT", 0, 10)) do
-    remove(job)
+    guarded(remove, job)
+    redis.call("ZREM", key.expiring, job)
 end
 local doomed = redis.call("ZRANGE", key.doomed, 0, 0, "WITHSCORES")
 if doomed[1] then

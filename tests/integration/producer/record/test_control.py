@@ -3,62 +3,15 @@
 import asyncio
 
 import pytest
+from record_jobs import LEASE_MS, claimed, expire, finish, keys, nothing_to_claim, row, stats, submitted
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
 from producer.record import control, jobs, leases, scripts
-from producer.record.jobs import JobOptions, JobStatus, Submission
+from producer.record.jobs import JobOptions, Submission
 from producer.record.keys import key
-from producer.record.leases import CONDEMNED, SUSPECT, Claim
-from producer.record.memory import memory
-from producer.record.models import CHAT_URL, SHARD_ROWS, JobState, Outcome, Row, RowFault
-
-LEASE_MS = 60_000
-
-
-def row(index: int) -> Row:
-    return Row(index, index + 1, f"r{index}", CHAT_URL, {"n": index})
-
-
-async def submitted(redis: Redis, rows: int, *, refused: int = 0, **options: float) -> str:
-    staged = await Submission.begin(redis, model="target", name="test", options=JobOptions(**options))  # type: ignore[arg-type]
-    for index in range(rows):
-        await staged.add(row(index), row(index).to_json())
-    for index in range(rows, rows + refused):
-        await staged.refuse(Outcome.failed_row(index, index + 1, None, RowFault("bad", "bad")))
-    return await staged.commit(staged.job_id, insist=False)
-
-
-async def stats(redis: Redis, job_id: str) -> JobStatus:
-    found = await jobs.status(redis, job_id)
-    assert found is not None
-    return found
-
-
-async def claimed(redis: Redis) -> Claim:
-    found = await leases.claim(redis, served="target", lease_ms=LEASE_MS)
-    assert found is not None
-    return found
-
-
-async def nothing_to_claim(redis: Redis) -> bool:
-    return await leases.claim(redis, served="target", lease_ms=LEASE_MS) is None
-
-
-async def finish(redis: Redis, claim: Claim, *, failed: bool = False) -> int | None:
-    ends = [Outcome(each.index, f'"{each.custom_id}"', failed, 1, 2) for each in claim.rows]
-    return (await leases.finish(redis, [(claim.lease, ends)]))[0]
-
-
-async def keys(redis: Redis, job: str) -> set[str]:
-    """What there is of a job, without its name."""
-    return {name.removeprefix(f"minedraft:job:{job}").removeprefix(":") for name in await redis.keys(f"*{job}*")}
-
-
-async def expire(redis: Redis) -> None:
-    for lease in await redis.zrange(key("leases"), 0, -1):
-        await redis.zadd(key("leases"), {lease: 1})
-    await leases.reap(redis)
+from producer.record.leases import CONDEMNED, SUSPECT
+from producer.record.models import SHARD_ROWS, JobState, Outcome, RowFault
 
 
 async def test_a_cancelled_job_keeps_what_is_done_and_nothing_of_it_is_answered_any_more(redis: Redis) -> None:
@@ -342,25 +295,3 @@ async def test_what_is_no_name_of_a_doomed_job_is_thrown_away(redis: Redis) -> N
     while await control.sweep(redis):
         pass
     assert await keys(redis, job) == {""}
-
-
-@pytest.mark.parametrize("damaged", ["rows", "open", "epochs", "lost"])
-async def test_damaged_keys_stop_their_own_job_alone(redis: Redis, damaged: str) -> None:
-    job, other = await submitted(redis, 3 * SHARD_ROWS), await submitted(redis, 2 * SHARD_ROWS)
-    first = await claimed(redis)
-    assert first.lease.job_id == job
-    name = key(damaged, job, *(["0"] if damaged == "rows" else []))
-    await redis.delete(name)
-    await redis.set(name, "junk")
-    silent = await claimed(redis)
-    await expire(redis)
-    assert await redis.zcard(key("leases")) == 0
-    found = [await leases.claim(redis, served="target", lease_ms=LEASE_MS) for _ in range(8)]
-    of_other = {claim.lease.shard for claim in found if claim and claim.lease.job_id == other}
-    assert of_other == {0, 1}
-    assert silent.lease.job_id == other
-    stopped = await stats(redis, job)
-    assert stopped.state is JobState.PAUSED
-    assert "damaged" in stopped.reason
-    assert await memory(redis, stopped) > 0
-    assert await control.cancel(redis, job)

@@ -50,6 +50,11 @@ async def test_what_is_not_waited_for_ends_it_at_once(error: Exception, any_weat
     if any_weather_too:
         redis.left = [error]
         assert await outlast(redis.ask, say=redis.said.append, weather=ANY_WEATHER) == "answer"
+        assert redis.said == [f"Redis cannot, waiting for it: {error}"]
+    else:
+        redis.left = [error]
+        with pytest.raises(type(error)):
+            await outlast(redis.ask, say=redis.said.append, weather=ANY_WEATHER)
 
 
 async def test_patience_ends() -> None:
