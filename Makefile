@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Where pip looks for PyTorch's CPU wheel when it does not find one otherwise: PyTorch's own "CPU" wheel index.
 TORCH_CPU_INDEX ?=
 # Tests that mostly wait run so many at once.
-SIDE_BY_SIDE ?= 6
+SIDE_BY_SIDE ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-full chaos lint format bench bench-fleet lock clean

@@ -21,6 +21,7 @@ CORES = (
     "acceptance/test_real_engine.py",
     "chaos/test_storm.py",
     "chaos/test_two_batches.py",
+    "unit/worker/lab/test_quiet.py",
 )
 
 

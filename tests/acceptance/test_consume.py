@@ -45,7 +45,7 @@ def refused(shell: Shell, *arguments: str, words: str) -> None:
 
 
 def test_rows_are_moved_while_the_job_runs(shell: Shell) -> None:
-    shell.fake("--seconds-per-row 0.02 --fail-every 10", "--max-num-seqs", "4")
+    shell.fake("--seconds-per-row 0.06 --fail-every 10", "--max-num-seqs", "4")
     job = shell.submit(text=lines(800) + "{broken\n")["job_id"]
     moving = consumer(shell, job)
     grown(shell.folder / "out.jsonl", moving, 1000)

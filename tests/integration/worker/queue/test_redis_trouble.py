@@ -115,7 +115,7 @@ def test_full(tmp_path: Path, redis: Server) -> None:
         worker = slow_worker(shell)
         job = begun(shell, redis.client())
         redis.client().config_set("maxmemory", "1mb")
-        worker.await_log("Redis is away (full)")
+        worker.await_log("Redis is full")
         claimed = worker.metric('minedraft_shard_claims_total{result="claimed"}')
         time.sleep(1)
         assert worker.metric('minedraft_shard_claims_total{result="claimed"}') == claimed
