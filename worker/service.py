@@ -88,7 +88,7 @@ class Service:
             beats.cancel()
             await asyncio.wait([beats])
             log.info("ending the engine")
-            await self._end_engine()
+            await self._engine.close()
             with suppress(RedisError, OSError):  # else (a TimeoutError is an OSError) the heartbeat runs out by itself
                 async with asyncio.timeout(HURRY_SECONDS):
                     await fleet.retire(self._redis, self._card.worker_id)
@@ -154,15 +154,6 @@ class Service:
             for duty in duties:
                 duty.cancel()
         log.info("drained")
-
-    async def _end_engine(self) -> None:
-        closing = asyncio.create_task(self._engine.close())
-        hurry = asyncio.create_task(self._hurry.wait())
-        await asyncio.wait([closing, hurry], return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        if not closing.done():
-            self._engine.kill()
-        await closing
 
     async def _drain(self, runner: ShardRunner, queue: Tokens) -> None:
         drained = asyncio.create_task(queue.drain())

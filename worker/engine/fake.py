@@ -107,9 +107,6 @@ class FakeEngine:
         await self._died.wait()
         return self._reason
 
-    def kill(self) -> None:
-        """It has no processes."""
-
     async def close(self) -> None:
         """Answer nothing any more."""
         if not self._died.is_set():

@@ -67,10 +67,6 @@ class Engine(Protocol):
         """Return when the engine has died, with the reason in one line; never returns otherwise."""
         ...
 
-    def kill(self) -> None:
-        """Make an end of its processes without asking them, so that a `close`, running or to come, is quick."""
-        ...
-
     async def close(self) -> None:
         """End the engine and every process it started. Safe to call twice, on a dead engine too."""
         ...

@@ -90,11 +90,6 @@ class EngineSupervisor:
         """Returns when an engine lives."""
         await self._ready.wait()
 
-    def kill(self) -> None:
-        """Make a quick end of the engine: `close` does not wait for its processes to end by themselves."""
-        self._closed = True
-        self._engine.kill()
-
     async def close(self) -> None:
         """End the engine and stop replacing it."""
         self._closed = True

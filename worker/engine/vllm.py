@@ -113,11 +113,6 @@ class VllmEngine:
         error = vllm_plugin.first_error(self._errors(self._folder))
         return f"{end} ({error})" if error else end
 
-    def kill(self) -> None:
-        """Kill vLLM's processes: a close that waits for them to end returns."""
-        for core in _cores() - self._others:
-            _kill_family(core)
-
     async def close(self) -> None:
         """End vLLM's processes; those of an engine that is still starting are killed."""
         if self._closing is None:

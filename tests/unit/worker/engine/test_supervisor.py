@@ -21,7 +21,7 @@ class Scripted:
 
     def __init__(self, name: str, start: Exception | None = None, answer: Exception | None = None) -> None:
         self.name, self._start, self._answer = name, start, answer
-        self.starts = self.closes = self.kills = self.asked = 0
+        self.starts = self.closes = self.asked = 0
         self.go, self.died = asyncio.Event(), asyncio.Event()
 
     async def start(self) -> None:
@@ -48,9 +48,6 @@ class Scripted:
 
     async def close(self) -> None:
         self.closes += 1
-
-    def kill(self) -> None:
-        self.kills += 1
 
 
 def supervise(*engines: Scripted, **hooks: Callable[..., None]) -> EngineSupervisor:
@@ -180,15 +177,3 @@ async def test_a_cancelled_row_is_cancelled_in_the_engine() -> None:
         await row
     assert supervisor.capacity == 3
     await supervisor.close()
-
-
-async def test_a_killed_engine_is_not_replaced() -> None:
-    engine = Scripted("only")
-    supervisor = supervise(engine)
-    await supervisor.start()
-    supervisor.kill()
-    engine.died.set()
-    with pytest.raises(EngineDown):
-        await supervisor.answer(ROW)
-    await supervisor.close()
-    assert (engine.kills, engine.closes, supervisor.restarts) == (1, 1, 0)
