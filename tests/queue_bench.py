@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
@@ -14,11 +15,13 @@ from producer.record.jobs import Submission
 from producer.record.models import CHAT_URL, Answer, Row
 from worker.engine.protocol import EngineDown
 from worker.metrics import Metrics
+from worker.queue import tokens
 from worker.queue.appetite import Appetite
 from worker.queue.buffer import ResultBuffer
 from worker.queue.health import RedisHealth
 from worker.queue.keeper import Keeper
 from worker.queue.shards import ShardRunner
+from worker.queue.tokens import Tokens
 
 
 class ScriptedEngine:
@@ -62,6 +65,19 @@ class Bench:
     def new(self, engine: ScriptedEngine, capacity: int = 8) -> "Bench":
         """Another worker at the same Redis; its buffer must be run by the caller."""
         return bench(self.redis, self.url, engine, capacity)
+
+    @asynccontextmanager
+    async def tokens(self, slots: int) -> AsyncIterator[Tokens]:
+        """This worker's part of arq."""
+        async with tokens.connect(self.url, "target") as arq:
+            yield Tokens(
+                arq,
+                served="target",
+                slots=slots,
+                run_token=self.runner.run_token,
+                metrics=self.metrics,
+                health=RedisHealth(self.metrics),
+            )
 
     def idle(self) -> bool:
         """Nothing is held, in the engine, or counted as waiting any more."""

@@ -1,28 +1,23 @@
-"""The processes of a two-batch engine, seen from outside, and what a worker may leave behind on the machine."""
+"""The processes of a two-batch engine, seen from outside."""
 
 import os
-import re
+import secrets
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+from leftovers import MARK, Leftovers
 from shell import Shell, Worker
 
 ENGINE, DRAFTER = "minedraft::engine", "minedraft::drafter"
 
 #: What a worker logs when it has noticed that its engine died, and when it has another one.
 DIED, BACK = "the engine died", "the engine is back"
-
-_SHARED_MEMORY = Path("/dev/shm")
-#: The inode number in a line of /proc/PID/maps; a semaphore has another name there than in the folder.
-_INODE = re.compile(rf"(\d+) +{_SHARED_MEMORY}/")
 
 
 def verifier(rank: int) -> str:
@@ -92,53 +87,13 @@ def strike(worker: Worker, name: str, number: int = signal.SIGKILL, *, notice: f
     print(f"{name}: noticed after {noticed - began:.1f} s, back after {time.monotonic() - noticed:.1f} s more")
 
 
-class Footprint:
-    """What the workers of one shell have on the machine: processes, shared memory, temporary files."""
-
-    def __init__(self, folder: Path, temp: Path) -> None:
-        self._folder, self._temp = folder, temp
-        self._inodes: set[str] = set()
-
-    def left(self) -> list[str]:
-        """All of it that is still there."""
-        processes = [f"process {pid} {_title(pid)}" for pid in self._processes()]
-        # PyTorch's cache is every program's of this user.
-        files = [str(path) for path in self._temp.rglob("*") if not path.name.startswith("torchinductor_")]
-        shared = [entry.name for entry in os.scandir(_SHARED_MEMORY) if str(entry.inode()) in self._inodes]
-        return processes + files + shared
-
-    def assert_gone(self, seconds: float = 15.0) -> None:
-        """Nothing is left, once Python's resource tracker has ended, too: it does a moment after its owner."""
-        await_true(lambda: not self.left(), seconds, self.left)
-
-    def follow(self, over: threading.Event) -> None:
-        """Learn what shared memory the processes have, for names say nothing: another worker may run here, too."""
-        while not over.wait(1):
-            for pid in self._processes():
-                with suppress(OSError):
-                    self._inodes.update(_INODE.findall(Path(f"/proc/{pid}/maps").read_text()))
-
-    def _processes(self) -> list[int]:
-        """By their working directory: it is inherited, and survives the parent's death."""
-        found = []
-        for pid in psutil.pids():
-            with suppress(OSError):
-                if Path(f"/proc/{pid}/cwd").readlink() == self._folder:
-                    found.append(pid)
-        return found
-
-
 @contextmanager
-def footprint(shell: Shell) -> Iterator[Footprint]:
+def footprint(shell: Shell) -> Iterator[Leftovers]:
     """Give the shell's programs a temporary folder of their own, and watch what they leave."""
-    over = threading.Event()
     # Not below the test's folder: the names of Unix sockets must be short.
-    with tempfile.TemporaryDirectory(prefix="md-") as temp, ThreadPoolExecutor() as pool:
-        shell.environment["TMPDIR"] = temp
-        made = Footprint(shell.folder.resolve(), Path(temp))
-        following = pool.submit(made.follow, over)
-        try:
-            yield made
-        finally:
-            over.set()
-        following.result()
+    with tempfile.TemporaryDirectory(prefix="md-") as temp:
+        mark = secrets.token_hex(8)
+        shell.environment |= {"TMPDIR": temp, MARK: mark}
+        left = Leftovers(mark, shell.folder, Path(temp))
+        with left.followed():
+            yield left

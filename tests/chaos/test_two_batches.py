@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
-from ranks import DRAFTER, ENGINE, Footprint, await_born, await_more, await_true, footprint, ranks, strike, verifier
+from leftovers import Leftovers
+from ranks import DRAFTER, ENGINE, await_born, await_more, await_true, footprint, ranks, strike, verifier
 from shell import Shell, Worker, assert_each_once, shell_in
 from transformers import AutoTokenizer, LlamaForCausalLM
 
@@ -90,7 +91,7 @@ class Stand(NamedTuple):
 
     shell: Shell
     worker: Worker
-    footprint: Footprint
+    footprint: Leftovers
     undisturbed: list[str]
     trace: Path
 

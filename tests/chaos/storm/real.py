@@ -19,13 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chaos.storm.audit import Audit, Job, audit
-from chaos.storm.leftovers import MARK, Leftovers
 from chaos.storm.measure import Measures
 from chaos.storm.oracle import Asked
 from chaos.storm.producers import Producers
 from chaos.storm.report import is_clean, show
 from chaos.storm.run import Outcome
 from chaos.storm.server import Server
+from leftovers import MARK, Leftovers
 from ranks import DRAFTER, ENGINE, strike, verifier
 from redis import Redis
 from rich.console import Console
@@ -59,7 +59,7 @@ class RealStorm:
         self._say = say
         self._server = Server(folder / "redis", self._environment)
         self._producers = Producers(self._server, self._environment)
-        self._leftovers = Leftovers(mark, temp)
+        self._leftovers = Leftovers(mark, folder, temp)
         self._input = folder / "rows.jsonl"
         self._workers: list[Worker] = []
         self._jobs: list[Job] = []
@@ -70,24 +70,24 @@ class RealStorm:
         outcome = Outcome(Audit(), Measures(), 0.0, least=dict.fromkeys(VICTIMS, jobs))
         _write_rows(self._input, self._dice)
         pair = await asyncio.to_thread(build_pair, self._folder / "pair")
-        follower = asyncio.create_task(self._leftovers.follow())
         try:
-            await self._server.start()
-            worker = await self._start(pair)
-            calm = await self._submit()
-            await self._ended(calm)
-            for _ in range(jobs):
-                worker = await self._job_with_kills(worker, pair, outcome)
-            await self._server.settle()
-            code = await asyncio.to_thread(worker.terminate, 60.0)
-            for job in self._jobs:
-                await self._producers.results(job.job_id, job.results)
-            outcome.audit = await asyncio.to_thread(self._audit)
-            if code != 0:
-                outcome.audit.find("others", f"the worker ended with exit code {code} after SIGTERM")
-            await self._server.stop()
+            with self._leftovers.followed():
+                await self._server.start()
+                worker = await self._start(pair)
+                calm = await self._submit()
+                await self._ended(calm)
+                for _ in range(jobs):
+                    worker = await self._job_with_kills(worker, pair, outcome)
+                await self._server.settle()
+                code = await asyncio.to_thread(worker.terminate, 60.0)
+                for job in self._jobs:
+                    await self._producers.results(job.job_id, job.results)
+                outcome.audit = await asyncio.to_thread(self._audit)
+                if code != 0:
+                    outcome.audit.find("others", f"the worker ended with exit code {code} after SIGTERM")
+                await self._server.stop()
         finally:
-            follower.cancel()
+            await self._server.close()
             left = await asyncio.to_thread(self._leftovers.end)
         said = [f"{it.log.name} has a traceback" for it in self._workers if "Traceback" in it.text()]
         for what in [*left, *said, *self._producers.findings]:

@@ -6,7 +6,6 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +15,6 @@ from chaos.storm.commands import Commands
 from chaos.storm.consumers import Consumers
 from chaos.storm.faults import Faults
 from chaos.storm.fleet import Fleet
-from chaos.storm.leftovers import MARK, Leftovers
 from chaos.storm.measure import Measures, Meter
 from chaos.storm.oracle import fake_oracle, read_input
 from chaos.storm.producers import Producers
@@ -25,6 +23,7 @@ from chaos.storm.purged import audit_purge, snapshot
 from chaos.storm.rows import FAIL_WORD, write_job
 from chaos.storm.schedule import Fault, Kind
 from chaos.storm.server import Server
+from leftovers import MARK, Leftovers
 from redis import Redis
 
 MODEL = "storm"
@@ -103,7 +102,7 @@ class Storm:
             queue=_QUEUE,
             kill_producer=self._submit_next_and_kill,
         )
-        self._leftovers = Leftovers(mark, temp)
+        self._leftovers = Leftovers(mark, folder, temp)
         self._inputs = [folder / f"job-{number:02}.jsonl" for number in range(plan.jobs)]
         self._jobs: dict[Path, Job] = {}
         self._submitting = asyncio.Lock()
@@ -113,26 +112,24 @@ class Storm:
         began = time.monotonic()
         for number, path in enumerate(self._inputs):
             write_job(path, self._plan.seed * 1000 + number, self._rows_of(number))
-        followers: list[asyncio.Task[None]] = []
+        follower = asyncio.create_task(self._progress.follow())
         try:
-            await self._server.start()
-            await self._fleet.start()
-            followers = [asyncio.create_task(it) for it in (self._progress.follow(), self._leftovers.follow())]
-            outcome = await self._watched(followers)
-            await self._consumers.ended()
-            await self._retry()
-            await self._server.settle()
-            await self._results()
-            await self._fleet.close()
-            outcome.audit = await asyncio.to_thread(self._audit)
-            await self._purge(outcome.audit)
-            await self._server.stop()
+            with self._leftovers.followed():
+                await self._server.start()
+                await self._fleet.start()
+                outcome = await self._watched(follower)
+                await self._consumers.ended()
+                await self._retry()
+                await self._server.settle()
+                await self._results()
+                await self._fleet.close()
+                outcome.audit = await asyncio.to_thread(self._audit)
+                await self._purge(outcome.audit)
+                await self._server.stop()
         finally:
             self._consumers.close()
-            for follower in followers:
-                follower.cancel()
-            with suppress(Exception):
-                await self._server.client.aclose()
+            follower.cancel()
+            await self._server.close()
             left = await asyncio.to_thread(self._leftovers.end)
         for what in [*left, *self._fleet.findings, *self._producers.findings]:
             outcome.audit.find("others", what)
@@ -144,14 +141,13 @@ class Storm:
         rows, rest = divmod(self._plan.rows, self._plan.jobs)
         return rows + (number < rest)
 
-    async def _watched(self, followers: list[asyncio.Task[None]]) -> Outcome:
-        """The weather; ends with the error of a follower that fails."""
+    async def _watched(self, follower: asyncio.Task[None]) -> Outcome:
+        """The weather; ends with the follower's error if that fails."""
         weather = asyncio.create_task(self._weather())
         try:
-            await asyncio.wait([weather, *followers], return_when=asyncio.FIRST_COMPLETED)
-            for follower in followers:
-                if follower.done():
-                    follower.result()
+            await asyncio.wait([weather, follower], return_when=asyncio.FIRST_COMPLETED)
+            if follower.done():
+                follower.result()
             return weather.result()
         finally:
             weather.cancel()

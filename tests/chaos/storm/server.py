@@ -5,7 +5,7 @@ import resource
 import subprocess
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -49,6 +49,13 @@ class Server:
     async def kill(self) -> None:
         """kill -9."""
         await self._end(kill=True)
+
+    async def close(self) -> None:
+        """It runs no more, whatever became of the storm."""
+        if self._process is not None and self._process.poll() is None:
+            await self.kill()
+        with suppress(RedisError, OSError):
+            await self.client.aclose()
 
     @asynccontextmanager
     async def disk_full(self) -> AsyncIterator[None]:

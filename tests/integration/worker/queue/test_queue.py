@@ -12,9 +12,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from producer.record import leases
 from producer.record.keys import key
 from producer.record.models import SHARD_ROWS, JobState, Row
-from worker.queue import tokens
-from worker.queue.health import RedisHealth
-from worker.queue.tokens import Tokens
 
 
 async def test_renewing_keeps_leases_and_tokens(worker: Bench) -> None:
@@ -56,46 +53,28 @@ async def test_results_wait_for_redis_and_are_counted_once(worker: Bench, monkey
 
 
 async def test_tokens_are_topped_up_for_waiting_shards_and_no_further(worker: Bench) -> None:
-    arq = tokens.connect(worker.url, "target")
-    queue = Tokens(
-        arq,
-        served="target",
-        slots=2,
-        run_token=worker.runner.run_token,
-        metrics=worker.metrics,
-        health=RedisHealth(worker.metrics),
-    )
-    await queue.top_up()
-    assert await worker.redis.zcard(key("tokens", "target")) == 0
-    await submit(worker.redis, 3 * SHARD_ROWS)
-    for _ in range(2):
+    async with worker.tokens(2) as queue:
         await queue.top_up()
-        assert await worker.redis.zcard(key("tokens", "target")) == 3
-    assert worker.metrics.queue_shards._value.get() == 3
-    # Tokens that somebody runs do not count: their holder may wait, another worker must find one.
-    for token in await worker.redis.zrange(key("tokens", "target"), 0, 1):
-        await worker.redis.set(in_progress_key_prefix + token, "1")
-    await submit(worker.redis, 30 * SHARD_ROWS)
-    await queue.top_up()
-    assert await worker.redis.zcard(key("tokens", "target")) == 2 + 2 * 2
-    await arq.aclose()
+        assert await worker.redis.zcard(key("tokens", "target")) == 0
+        await submit(worker.redis, 3 * SHARD_ROWS)
+        for _ in range(2):
+            await queue.top_up()
+            assert await worker.redis.zcard(key("tokens", "target")) == 3
+        assert worker.metrics.queue_shards._value.get() == 3
+        # Tokens that somebody runs do not count: their holder may wait, another worker must find one.
+        for token in await worker.redis.zrange(key("tokens", "target"), 0, 1):
+            await worker.redis.set(in_progress_key_prefix + token, "1")
+        await submit(worker.redis, 30 * SHARD_ROWS)
+        await queue.top_up()
+        assert await worker.redis.zcard(key("tokens", "target")) == 2 + 2 * 2
 
 
 async def test_nothing_on_arq_s_wire_is_pickle(worker: Bench) -> None:
-    arq = tokens.connect(worker.url, "target")
-    queue = Tokens(
-        arq,
-        served="target",
-        slots=2,
-        run_token=worker.runner.run_token,
-        metrics=worker.metrics,
-        health=RedisHealth(worker.metrics),
-    )
     await submit(worker.redis, 1)
-    await queue.top_up()
+    async with worker.tokens(2) as queue:
+        await queue.top_up()
     (name,) = await worker.redis.keys("arq:job:*")
     assert json.loads(await worker.redis.get(name))["f"] == "run_shard"
-    await arq.aclose()
 
 
 async def test_two_workers_answer_every_row_of_two_jobs_once_through_arq(worker: Bench) -> None:
@@ -106,29 +85,16 @@ async def test_two_workers_answer_every_row_of_two_jobs_once_through_arq(worker:
     worker.engine.script = script
     writing = asyncio.create_task(other.buffer.run())
     ids = [await submit(worker.redis, 80), await submit(worker.redis, 83)]
-    queues, running = [], []
-    for each in (worker, other):
-        arq = tokens.connect(each.url, "target")
-        queue = Tokens(
-            arq,
-            served="target",
-            slots=each.appetite.slots,
-            run_token=each.runner.run_token,
-            metrics=each.metrics,
-            health=RedisHealth(each.metrics),
-        )
-        await queue.top_up()
-        queues.append(queue)
-        running.append(asyncio.create_task(queue.run()))
-    async with asyncio.timeout(20):
-        while not all([(await state(worker.redis, job)).state.ended for job in ids]):
-            await queues[0].top_up()
-            await asyncio.sleep(0.05)
-    for each in (worker, other):
-        each.runner.drain()
-    for queue, task in zip(queues, running, strict=True):
-        await queue.drain()
-        await task
+    async with worker.tokens(worker.appetite.slots) as one, other.tokens(other.appetite.slots) as two:
+        running = [asyncio.create_task(queue.run()) for queue in (one, two)]
+        async with asyncio.timeout(20):
+            while not all([(await state(worker.redis, job)).state.ended for job in ids]):
+                await one.top_up()
+                await asyncio.sleep(0.05)
+        for each, queue, task in zip((worker, other), (one, two), running, strict=True):
+            each.runner.drain()
+            await queue.drain()
+            await task
     for job, rows in zip(ids, (80, 83), strict=True):
         assert [line["custom_id"] for line in await lines(worker.redis, job)] == [f"r{n}" for n in range(rows)]
         assert (await state(worker.redis, job)).done == rows

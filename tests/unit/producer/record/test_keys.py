@@ -3,7 +3,7 @@
 import re
 from importlib import resources
 
-from producer.record import keys
+from producer.record import keys, leases
 
 LUA = resources.files("producer.record") / "lua"
 
@@ -17,6 +17,12 @@ def test_every_key_that_a_script_uses_is_in_the_schema() -> None:
     for script in LUA.iterdir():
         for name in re.findall(r"\bkey\.(\w+)", script.read_text()):
             assert keys.key(name, *["x"] * keys._names()[name].count("%s")), f"{name} in {script.name}"
+
+
+def test_what_a_worker_must_know_of_the_scripts_is_what_they_say() -> None:
+    assert f"local SUSPECT = {leases.SUSPECT}\n" in keys.lua("schema")
+    (split,) = re.findall(r"local SPLIT = (\d+)\n", keys.lua("schema"))
+    assert leases.SUSPECT < int(split) < leases.CONDEMNED
 
 
 def test_no_script_spells_a_key_itself() -> None:
