@@ -19,6 +19,8 @@ CORES = (
     "acceptance/test_demo.py",
     "acceptance/test_instruments.py",
     "acceptance/test_real_engine.py",
+    "chaos/test_lost_drafter.py",
+    "chaos/test_soak.py",
     "chaos/test_storm.py",
     "chaos/test_two_batches.py",
     "unit/worker/lab/test_quiet.py",

@@ -11,9 +11,10 @@ from enum import Enum, auto
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """Wait until the engine has made this call: the first two at once, others when the lead has done call - 2."""
+    """Wait until the engine has made this call: when the lead has done another one, or at once (0)."""
 
     call: int
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,15 @@ class Meet:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send the message of a call, always to the same ranks."""
+    """Send the message of a call to another rank."""
+
+    call: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Hand the message of a call on to other ranks."""
 
     call: int
     to: tuple[int, ...]
@@ -40,13 +49,13 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """Wait for the next message, and find that it is that of a call."""
+    """Wait for the next message of a rank, and find that it is that of a call."""
 
     source: int
     call: int
 
 
-Operation = Issued | Done | Meet | Send | Receive
+Operation = Issued | Done | Meet | Send | Relay | Receive
 #: How far each rank is.
 State = tuple[int, ...]
 
@@ -56,12 +65,10 @@ class Transport(Enum):
 
     BUFFERED = auto()
     """It waits for its receiver, and the sender goes on."""
-    SIDE_QUEUES = auto()
-    """It waits in the sender's side queue until the message before it has been taken; the sender goes on."""
     BROADCASTS = auto()
-    """The same, and all receivers take it together."""
+    """The same, but who relays waits for all receivers, which take it together."""
     ONE_COMMUNICATOR = auto()
-    """The sender waits until it is taken: both directions share one queue in program order."""
+    """The sender, too, waits until it is taken: both directions share one queue in program order."""
 
 
 class Interleavings:
@@ -75,12 +82,15 @@ class Interleavings:
     def __init__(self, programs: Sequence[Sequence[Operation]], transport: Transport) -> None:
         self._programs = programs
         self._transport = transport
-        self._receivers = [next((op.to for op in program if isinstance(op, Send)), ()) for program in programs]
-        self._sent = [_running(isinstance(op, Send) for op in program) for program in programs]
-        self._taken = [
-            [_running(isinstance(op, Receive) and op.source == source for op in program) for program in programs]
-            for source in range(len(programs))
-        ]
+        ranks = range(len(programs))
+        #: Messages from one rank to another, before each place of the sender's, and of the receiver's, program.
+        between = [(source, to) for source in ranks for to in ranks if source != to]
+        self._sent = {(source, to): _running(to in _receivers(op) for op in programs[source]) for source, to in between}
+        self._taken = {
+            (source, to): _running(isinstance(op, Receive) and op.source == source for op in programs[to])
+            for source, to in between
+        }
+        self._used = [pair for pair, sent in self._sent.items() if sent[-1]]
         self._done = {op.call: place for place, op in enumerate(programs[0]) if isinstance(op, Done)}
         self.end: State = tuple(len(program) for program in programs)
         self.most_under_way = 0
@@ -115,31 +125,26 @@ class Interleavings:
     def _moving(self, state: State, rank: int, op: Operation) -> Sequence[int]:
         """The ranks that go on together when this one does its next operation; none: it cannot."""
         match op:
-            case Issued(call):
-                return (rank,) if call <= 2 or state[0] > self._done[call - 2] else ()
+            case Issued(_, after):
+                return (rank,) if not after or state[0] > self._done[after] else ()
             case Done():
                 return (rank,)
             case Meet():
                 return self._together(state, [who for who, program in enumerate(self._programs) if op in program], op)
-            case Send(_, to):
-                if self._transport is not Transport.ONE_COMMUNICATOR:
+            case Send() | Relay():
+                to = _receivers(op)
+                if not self._waits(op):
                     return (rank,)
                 return (rank, *to) if self._all_receive(state, to, rank) else ()
             case Receive(source):
-                return self._receiving(state, rank, source)
+                between = source, rank
+                return (rank,) if self._sent[between][state[source]] > self._taken[between][state[rank]] else ()
 
-    def _receiving(self, state: State, rank: int, source: int) -> Sequence[int]:
-        taken, receivers = self._taken[source], self._receivers[source]
-        number = taken[rank][state[rank]]
-        if self._transport is Transport.ONE_COMMUNICATOR or self._sent[source][state[source]] <= number:
-            return ()
-        if self._transport is Transport.BROADCASTS:
-            return receivers if self._all_receive(state, receivers, source) else ()
-        if self._transport is Transport.SIDE_QUEUES:
-            # One message to several receivers is one entry for each of them, in order of their ranks.
-            ahead = (taken[who][state[who]] >= number + (who < rank) for who in receivers if who != rank)
-            return (rank,) if all(ahead) else ()
-        return (rank,)
+    def _waits(self, op: Operation) -> bool:
+        """Whether it ends when the message is taken; then sender and receivers go on together."""
+        if isinstance(op, Relay):
+            return self._transport is not Transport.BUFFERED
+        return self._transport is Transport.ONE_COMMUNICATOR
 
     def _all_receive(self, state: State, receivers: Sequence[int], source: int) -> bool:
         following = [self._next(state, who) for who in receivers]
@@ -153,15 +158,20 @@ class Interleavings:
         return program[state[rank]] if state[rank] < len(program) else None
 
     def _under_way(self, state: State) -> int:
-        """The most messages of one sender that some receiver has not received."""
+        """The most messages from one rank to another that have not been received."""
         return max(
-            (
-                self._sent[source][state[source]] - self._taken[source][to][state[to]]
-                for source, receivers in enumerate(self._receivers)
-                for to in receivers
-            ),
+            (self._sent[source, to][state[source]] - self._taken[source, to][state[to]] for source, to in self._used),
             default=0,
         )
+
+
+def _receivers(op: Operation) -> Sequence[int]:
+    match op:
+        case Send(_, to):
+            return (to,)
+        case Relay(_, to):
+            return to
+    return ()
 
 
 def _running(flags: Iterator[bool]) -> list[int]:

@@ -18,6 +18,10 @@ ENGINE, DRAFTER = "minedraft::engine", "minedraft::drafter"
 
 #: What a worker logs when it has noticed that its engine died, and when it has another one.
 DIED, BACK = "the engine died", "the engine is back"
+#: What the engine logs when its drafter has ended: one that took part, one that waited to, one that was starting.
+LOST = ("rows go on without drafts", "while it waited to join", f"{DRAFTER} cannot start")
+#: What it logs when another one is ready, and when that one takes part, which it does as soon as there are rows.
+READY, JOINED = f"another {DRAFTER} has started", f"{DRAFTER} takes part again"
 
 
 def verifier(rank: int) -> str:
@@ -70,7 +74,10 @@ def await_true(condition: Callable[[], bool], seconds: float, why: Callable[[], 
 
 
 def strike(worker: Worker, name: str, number: int = signal.SIGKILL, *, notice: float = 10.0) -> None:
-    """Hit a process of the worker's engine; wait until the worker has noticed and until it has another engine.
+    """Hit a process of the worker's engine; wait until that has been noticed.
+
+    Without its drafter an engine goes on. After another process's death the worker starts another engine, and this
+    waits until it has.
 
     Args:
         worker: its engine is up.
@@ -78,6 +85,9 @@ def strike(worker: Worker, name: str, number: int = signal.SIGKILL, *, notice: f
         number: the signal.
         notice: how long it may take to notice (seconds).
     """
+    if name == DRAFTER:
+        _strike_drafter(worker, number, notice)
+        return
     died, back = worker.text().count(DIED), worker.text().count(BACK)
     began = time.monotonic()
     os.kill(ranks(worker.process.pid)[name], number)
@@ -85,6 +95,18 @@ def strike(worker: Worker, name: str, number: int = signal.SIGKILL, *, notice: f
     noticed = time.monotonic()
     await_more(worker, BACK, back + 1, 180)
     print(f"{name}: noticed after {noticed - began:.1f} s, back after {time.monotonic() - noticed:.1f} s more")
+
+
+def _strike_drafter(worker: Worker, number: int, notice: float) -> None:
+    def lost() -> int:
+        said = worker.text()
+        return sum(map(said.count, LOST))
+
+    await_true(lambda: DRAFTER in ranks(worker.process.pid), 120, worker.text)  # the next one may be starting
+    before, began = lost(), time.monotonic()
+    os.kill(ranks(worker.process.pid)[DRAFTER], number)
+    await_true(lambda: lost() > before, notice, worker.text)
+    print(f"{DRAFTER}: noticed after {time.monotonic() - began:.1f} s")
 
 
 @contextmanager

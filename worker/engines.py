@@ -36,6 +36,7 @@ def engine_factory(settings: RunSettings) -> Callable[[], Engine]:
         max_num_seqs=max_num_seqs,
         verifier_cpus=parse_devices(settings.verifier_cpus) if settings.verifier_cpus else (),
         drafter_cpus=parse_devices(settings.drafter_cpus) if settings.drafter_cpus else (),
+        kv_cache_gib=settings.kv_cache_gib,
         drafter_kv_cache_gib=settings.drafter_kv_cache_gib,
         engine_args=settings.engine_args,
     )

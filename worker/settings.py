@@ -97,6 +97,13 @@ class RunSettings(BaseSettings):
     drafter_cpus: Annotated[
         str | None, AfterValidator(_devices), Field(description="cores of the draft model (psd; default: a fair share)")
     ] = None
+    kv_cache_gib: Annotated[
+        PositiveFloat | None,
+        Field(
+            description="memory of the target model's KV cache on each device "
+            "(default: on CPUs an eighth of what is free, 1 to 4 GiB; on GPUs what vLLM finds free)"
+        ),
+    ] = None
     drafter_kv_cache_gib: Annotated[
         PositiveFloat | None,
         Field(description="memory of the draft model's KV cache (psd on CPUs; default: as much as the target's)"),

@@ -4,11 +4,16 @@ Environment variables are defaults: what the user has set wins. All of this must
 reads most of them once.
 """
 
-from collections.abc import MutableMapping, Sequence
+import shlex
+import shutil
+from collections.abc import Mapping, MutableMapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from worker.engine.protocol import EngineStartError
+
 _GIB = 1024**3
+_NO_COMPILING = "TORCH_COMPILE_DISABLE"
 
 
 def is_cpu_build() -> bool:
@@ -37,9 +42,6 @@ def set_environment(environ: MutableMapping[str, str], models: Sequence[str], *,
     if all(Path(model).is_dir() for model in models):
         environ.setdefault("HF_HUB_OFFLINE", "1")
     if cpu:
-        import psutil  # type: ignore[import-untyped] # noqa: PLC0415 - comes with vLLM
-
-        environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(kv_cache_gib(psutil.virtual_memory().available)))
         # What these would say at each start nobody can act on.
         environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         environ.setdefault("TORCH_LOGS", "-torch._library.triton")
@@ -51,13 +53,41 @@ def set_environment(environ: MutableMapping[str, str], models: Sequence[str], *,
 
 
 def set_compiler(environ: MutableMapping[str, str], *, eager: bool, cpu: bool) -> None:
-    """Let eager mode be eager throughout, for the engine's processes that are started next.
+    """Set `compiler_variables` for all processes that are started from now on.
+
+    Raises:
+        EngineStartError: there is no compiler.
+    """
+    environ.update(compiler_variables(environ, eager=eager, cpu=cpu))
+
+
+def compiler_variables(environ: Mapping[str, str], *, eager: bool, cpu: bool) -> dict[str, str]:
+    """What lets eager mode be eager throughout, for the engine's processes.
 
     vLLM still compiles small functions on first use. The one for `logprobs` stopped all rows for 18 s here, and
     without a C++ compiler it would end the engine.
+
+    Args:
+        environ: `os.environ`; what the user has set wins.
+        eager: whether the engine compiles no model.
+        cpu: whether this is vLLM's CPU build.
+
+    Raises:
+        EngineStartError: models are to be compiled, and there is no compiler.
     """
-    if cpu and eager:
-        environ.setdefault("TORCH_COMPILE_DISABLE", "1")
+    if not cpu or environ.get(_NO_COMPILING) == "1":
+        return {}
+    if eager:
+        return {} if _NO_COMPILING in environ else {_NO_COMPILING: "1"}
+    compiler = next(
+        iter(shlex.split(environ.get("CXX", "g++"))), ""
+    )  # as PyTorch chooses it; `ccache g++` is two words
+    if shutil.which(compiler, path=environ.get("PATH")) is None:
+        raise EngineStartError(
+            f"--no-enforce-eager needs a C++ compiler, and there is no {compiler}: install it, "
+            "name another one in CXX, or leave the flag out"
+        )
+    return {}
 
 
 def engine_flags(*, cpu: bool, own_worker: bool = False) -> list[str]:
@@ -69,8 +99,14 @@ def engine_flags(*, cpu: bool, own_worker: bool = False) -> list[str]:
     """
     if not cpu:
         return []
-    # float32: CPUs without AMX are several times slower in bfloat16. Eager: compiling costs minutes at each start.
-    flags = ["--dtype", "float32", "--enforce-eager"]
+    import psutil  # type: ignore[import-untyped] # noqa: PLC0415 - comes with vLLM
+
+    flags = [
+        *("--dtype", "float32"),  # CPUs without AMX are several times slower in bfloat16
+        "--enforce-eager",  # compiling costs a minute and more at each start
+        # A flag, not VLLM_CPU_KVCACHE_SPACE: the variable would win over the user's own flag.
+        *("--kv-cache-memory-bytes", str(kv_cache_gib(psutil.virtual_memory().available) * _GIB)),
+    ]
     return flags if own_worker else [*flags, "--worker-cls", "worker.engine.vllm_cpu_worker.CpuWorker"]
 
 

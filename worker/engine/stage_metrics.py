@@ -1,12 +1,13 @@
-"""What the stage clock of a two-batch engine says, as Prometheus metrics."""
+"""What a two-batch engine says of its stages and of its drafter, as Prometheus metrics."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from worker.minedraft.measures import HiddenTime, Spans, draft_spans, stage_spans, verify_spans
+from worker.minedraft.presence import Presence, State
 from worker.minedraft.stages import DRAFTER, RECORD, SUFFIX, Records, Stage, StageReader, verifier_name
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -18,7 +19,7 @@ _FIRST = verifier_name(0)
 
 
 class StageMetrics:
-    """One set per worker process, fed from the rings of one engine at a time.
+    """One set per worker process, fed from the folder of one engine at a time.
 
     The hidden share is rate(minedraft_hidden_seconds_total) over the smaller of rate(minedraft_draft_seconds_sum) and
     rate(minedraft_verify_seconds_sum).
@@ -72,15 +73,30 @@ class StageMetrics:
             "Records of calls, of any rank, that were overwritten before they were read: the others here miss them.",
             registry=registry,
         )
+        self._drafter_up = Gauge(
+            "minedraft_drafter_up",
+            "1 while the engine has a drafter, 0 while rows go on without drafts.",
+            registry=registry,
+        )
+        self._losses = Counter(
+            "minedraft_drafter_losses", "Drafters that ended while they took part.", registry=registry
+        )
+        self._joins = Counter(
+            "minedraft_drafter_joins", "Drafters that took the place of one that was lost.", registry=registry
+        )
         self._folder: Path | None = None
+        self._presence: Presence | None = None
+        self._counted = (0, 0)  # of this engine's losses and joins
         self._readers: dict[str, StageReader] = {}
         self._overlap = HiddenTime()
 
     def follow(self, folder: Path) -> None:
-        """Count what the engine before has left, and read the rings of a new engine, in `folder`, from now on."""
+        """Count what the engine before has left, and read what a new engine leaves in `folder` from now on."""
         self.update()
         self._hidden.inc(self._overlap.rest() / _NS_PER_S)
         self._folder, self._readers, self._overlap = folder, {}, HiddenTime()
+        self._presence, self._counted = None, (0, 0)
+        self._drafter_up.set(0)
 
     def update(self) -> None:
         """Take in what the ranks have recorded since the last call; to be called about every second.
@@ -91,6 +107,7 @@ class StageMetrics:
         if self._folder is not None:
             for path in self._folder.glob(f"*{SUFFIX}"):  # the ranks make them one by one while they start
                 self._readers.setdefault(path.stem, StageReader(path))
+            self._look_for_the_drafter(self._folder)
         records = {rank: self._read(reader) for rank, reader in self._readers.items()}
         for rank, of_rank in records.items():
             for stage in Stage:
@@ -102,6 +119,16 @@ class StageMetrics:
         _observe(self._verify, _seconds(verify_spans(verifier)))
         _observe(self._draft, _seconds(draft_spans(drafter)))
         self._hidden.inc(self._overlap.add(verifier, drafter) / _NS_PER_S)
+
+    def _look_for_the_drafter(self, folder: Path) -> None:
+        self._presence = self._presence or Presence.seen_in(folder)
+        if self._presence is None:
+            return
+        now = (self._presence.losses, self._presence.joins)
+        for counter, count, before in zip((self._losses, self._joins), now, self._counted, strict=True):
+            counter.inc(count - before)
+        self._counted = now
+        self._drafter_up.set(self._presence.state is not State.ABSENT)
 
     def _read(self, reader: StageReader) -> Records:
         lost = reader.lost

@@ -5,6 +5,7 @@ core and workers in processes of their own; the caller's loop only passes rows t
 """
 
 import asyncio
+import math
 import multiprocessing
 import os
 import tempfile
@@ -163,7 +164,8 @@ class VllmEngine:
             from worker.engine.vllm_server import VllmServer  # noqa: PLC0415 - imports vLLM: seconds
 
             parsed = vllm_args.parse(options, cpu=cpu)
-            platform.set_compiler(os.environ, eager=parsed.enforce_eager, cpu=cpu)
+            # Not for good: the next engine of this process may be one that compiles.
+            of_engine |= platform.compiler_variables(os.environ, eager=parsed.enforce_eager, cpu=cpu)
             with environment(of_engine), self._placed(parsed.tensor_parallel_size, cpu=cpu):
                 server = await VllmServer.open(parsed, two_batches=options.ranks if options.mode == "psd" else None)
         except EngineStartError:
@@ -200,7 +202,8 @@ class VllmEngine:
                 drafter_devices=placement.drafter if bound else (),
                 drafter_class=options.ranks.drafter,
                 drafter_kv_cache_bytes=None if memory is None else int(memory * 1024**3),
-                deadline_s=float(os.environ.get(_STEP_TIMEOUT) or DEADLINE_S),
+                # vLLM's own deadline for a step ends the engine: a message's, after which rows go on, comes first.
+                deadline_s=min(DEADLINE_S, float(os.environ.get(_STEP_TIMEOUT) or math.inf) / 3),
             ).publish(told)
         with environment(told):
             yield

@@ -31,6 +31,7 @@ class VllmOptions:
         max_num_seqs: rows in flight; in `psd` those of both batches.
         verifier_cpus: the cores of the target model's ranks; none: a fair share.
         drafter_cpus: the cores of the draft model's rank; none: a fair share.
+        kv_cache_gib: memory of the target model's KV cache on each rank (GiB); None: what the platform chooses.
         drafter_kv_cache_gib: memory of the draft model's KV cache (GiB); None: as much as a verifier's.
         engine_args: more flags, as `vllm serve` takes them; they win over everything above.
         ranks: the worker classes of mode `psd`.
@@ -45,6 +46,7 @@ class VllmOptions:
     max_num_seqs: int = 16
     verifier_cpus: tuple[int, ...] = ()
     drafter_cpus: tuple[int, ...] = ()
+    kv_cache_gib: float | None = None
     drafter_kv_cache_gib: float | None = None
     engine_args: str = ""
     ranks: classes.Ranks = classes.RANKS
@@ -68,8 +70,14 @@ def default_flags(options: VllmOptions, *, cpu: bool) -> list[str]:
         *("--max-num-seqs", str(options.max_num_seqs)),
         "--no-use-tqdm-on-load",
         *platform.engine_flags(cpu=cpu, own_worker=options.mode == "psd"),
+        *_memory(options),
         *mode_flags(options),
     ]
+
+
+def _memory(options: VllmOptions) -> list[str]:
+    memory = options.kv_cache_gib
+    return [] if memory is None else ["--kv-cache-memory-bytes", str(int(memory * 1024**3))]
 
 
 def mode_flags(options: VllmOptions) -> list[str]:

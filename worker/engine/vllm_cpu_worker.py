@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from vllm.triton_utils.dispatcher import register_kernels
+from vllm.utils.gc_utils import freeze_gc_heap
 from vllm.v1.sample.rejection_sampler import expand_batch_to_tokens
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner
 from vllm.v1.worker.cpu_worker import CPUWorker
@@ -57,6 +58,12 @@ class CpuWorker(CPUWorker):  # type: ignore[misc] # vLLM's types are not read
         if self.vllm_config.speculative_config is not None and not expands_rightly():
             logging.getLogger(register_kernels.__module__).setLevel(logging.ERROR)  # "already registered", on purpose
             register_kernels({EXPAND_KERNEL: expand})
+
+    def compile_or_warm_up_model(self) -> Any:
+        """Warm up; what is there by then is not looked through for garbage any more, as in vLLM's worker for GPUs."""
+        result = super().compile_or_warm_up_model()
+        freeze_gc_heap()
+        return result
 
 
 def expands_rightly() -> bool:

@@ -93,6 +93,12 @@ def first_error(path: str) -> str | None:
         return None
 
 
+def forget_errors() -> None:
+    """Nothing follows any more from the errors so far: what comes next is told for itself (an engine's processes)."""
+    if path := os.environ.get(ERRORS):
+        Path(path).unlink(missing_ok=True)
+
+
 class _OneLineErrors(logging.Filter):
     def __init__(self, path: str, *, shorten: bool) -> None:
         super().__init__()

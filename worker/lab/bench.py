@@ -27,7 +27,7 @@ _EACH_TURN_ANEW = "--no-enable-prefix-caching"
 #: Memory of each rank's KV cache, in GiB: all engines are up at once.
 _KV_CACHE_GIB = "1"
 #: What a row's prompt and answer may have together, unless told (`--engine-args`).
-_CONTEXT = 2048
+CONTEXT = 2048
 
 Say = Callable[[str], None]
 
@@ -153,7 +153,7 @@ def _options(wanted: Wanted, way: Scenario) -> VllmOptions:
         verifier_cpus=cpus,
         drafter_cpus=wanted.drafter_cpus if mode == "psd" and not imagined else (),
         engine_args=" ".join(
-            [_EACH_TURN_ANEW, f"--max-model-len {_CONTEXT}", *classes.flags, wanted.engine_args]
+            [_EACH_TURN_ANEW, f"--max-model-len {CONTEXT}", *classes.flags, wanted.engine_args]
         ).strip(),
         ranks=classes.ranks,
     )
@@ -192,6 +192,7 @@ def measure(wanted: Wanted, folder: Path, say: Say) -> Bench:
         with ThreadPoolExecutor(len(asked)) as pool:  # each takes seconds to end
             list(pool.map(Side.close, sides))
     first = turns[asked[0].scenario.name][0]
+    least, most = asked_tokens(wanted.rows)
     return Bench(
         pair=f"{wanted.pair}, m = {wanted.m}",
         virtual=wanted.profile is not None,
@@ -201,6 +202,8 @@ def measure(wanted: Wanted, folder: Path, say: Say) -> Bench:
         disturbance=disturbance,
         results=tuple(Result(side.setup.scenario, tuple(turns[side.setup.scenario.name])) for side in sides),
         machine=f"{os.cpu_count()} cores, {machine_info.machine()}, Python {machine_info.python_version()}",
+        least_tokens=least,
+        most_tokens=most,
     )
 
 
@@ -223,6 +226,13 @@ def _take_turns(sides: Sequence[Side], count: int, folder: Path, say: Say) -> tu
                 same = sum(one == other for one, other in zip(own, texts["ar"], strict=True)) / len(own)
                 turns[name][-1] = replace(turns[name][-1], same_texts=same)
     return turns, disturbance
+
+
+def asked_tokens(rows: Sequence[Row]) -> tuple[int, int]:
+    """The least and the most that a row asks for; 0 where one does not say."""
+    asked = [row.body.get("max_tokens") for row in rows]
+    known = [count for count in asked if isinstance(count, int)]
+    return (min(known), max(known)) if len(known) == len(rows) else (0, 0)
 
 
 def _line(row: Row) -> dict[str, object]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from producer.record.models import Row
 from worker.lab import figure, flags, pairs, paper, prompts, report
-from worker.lab.bench import DEFAULT_SCENARIOS, SCENARIOS, BenchError, Wanted, measure
+from worker.lab.bench import CONTEXT, DEFAULT_SCENARIOS, SCENARIOS, BenchError, Wanted, measure
 from worker.lab.pairs import PairError
 from worker.lab.pictures import PictureError, require_matplotlib
 from worker.lab.plan import fleet_of, plan
@@ -37,7 +37,7 @@ Answers the same rows in every way there is, in turns, with every engine kept al
   ar(redis)   the same of ar                          (only when asked for)
 """
 #: A tiny vocabulary makes two or three tokens of a word, and a context holds 2,048.
-_PROMPT_CHARS = 600
+_PROMPT_CHARS = "600"
 #: Characters that a table of all scenarios takes.
 _WIDTH = 160
 #: Tokens of a prompt that the plan's best number of drafts is for.
@@ -64,9 +64,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rows", type=flags.count, help="how many rows (default: 8 times m; of --prompts, all)")
     made.add_argument(
         "--tokens",
-        type=flags.count,
-        default=64,
-        help="tokens of each answer (default: 64; rows of --prompts have their own)",
+        type=flags.lengths,
+        metavar="N or A..B",
+        default="64",
+        help="tokens of each answer, or any number from A to B (default: 64; rows of --prompts have their own)",
     )
     made.add_argument("--turns", type=flags.count, default=3, help="turns of each way (default: 3)")
     made.add_argument(
@@ -76,7 +77,11 @@ def parser() -> argparse.ArgumentParser:
         "--categories", default="", help=f"of Spec-Bench (default: all): {', '.join(prompts.categories())}"
     )
     made.add_argument(
-        "--prompt-chars", type=flags.count, default=_PROMPT_CHARS, help="cut Spec-Bench's questions (default: 600)"
+        "--prompt-chars",
+        type=flags.lengths,
+        metavar="N or A..B",
+        default=_PROMPT_CHARS,
+        help="cut Spec-Bench's questions to N characters, or each to any number from A to B (default: 600)",
     )
     made.add_argument("--prompts", type=Path, help="a file of rows of your own in place of Spec-Bench")
     made.add_argument(
@@ -133,6 +138,8 @@ def _wanted(asked: argparse.Namespace, m: int) -> Wanted:
     verifier_cpus, drafter_cpus = _devices(asked) if imagined is None else ((), ())
     rows = _rows(asked, m)
     target, draft = _models(asked)
+    if not asked.prompts and "--max-model-len" not in asked.engine_args:
+        prompts.check_context(rows, Path(target), CONTEXT)
     words = asked.virtual or (asked.model and f"{asked.model} with {asked.draft_model}") or asked.pair
     return Wanted(
         pair=words,
@@ -155,7 +162,8 @@ def _drafts(asked: argparse.Namespace, imagined: Profile | None, m: int) -> dict
     speculating = [name for name, way in SCENARIOS.items() if way.mode in ("sd", "psd")]
     if asked.k or imagined is None or asked.virtual.startswith("flat:"):
         return dict.fromkeys(speculating, asked.k or 1)
-    best = plan(fleet_of(imagined), in_flight=2 * m, workload=Workload(_PLANNED_PROMPT, asked.tokens)).best
+    workload = Workload(_PLANNED_PROMPT, (asked.tokens[0] + asked.tokens[-1]) // 2)  # the mean row
+    best = plan(fleet_of(imagined), in_flight=2 * m, workload=workload).best
     drafts = {prediction.scenario.name: prediction.scenario.drafts for prediction in best}
     return {name: drafts.get(name, drafts["psd(2m)"]) for name in speculating}
 

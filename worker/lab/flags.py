@@ -27,6 +27,18 @@ def span(text: str) -> range:
     return numbers
 
 
+def lengths(text: str) -> range:
+    """One length for all, as `64`, or any from one to another, as `4..512`."""
+    least, dots, most = text.partition("..")
+    try:
+        found = range(count(least), count(most if dots else least) + 1)
+    except ArgumentTypeError:
+        found = range(0)
+    if not found:
+        raise ArgumentTypeError(f"{text!r} is neither a number above 0 nor a range of such, as 4..512")
+    return found
+
+
 def tokens(text: str) -> int:
     """How many, or none."""
     if not text.isdecimal():

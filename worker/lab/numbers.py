@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worker.lab.result import Mode, Turn
 from worker.minedraft import measures
@@ -28,6 +29,8 @@ from worker.minedraft.stages import DRAFTER, RECORD, Records, verifier_name
 
 _NS_PER_S = 1e9
 _NONE = np.empty(0, RECORD)
+#: Two batches that differ by less are as equal as any rule can make them.
+_SKEWED = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,9 @@ def turn(
     step_ms, longer_ms = median_ms(steps), max(verify_ms or 0, draft_ms or 0)
     made = int(verified["requests"].sum() + verified["accepted"].sum())
     counts = measures.summary(verifier, drafter)
+    verifier_idle_whole = _idle(whole, passes) if len(verifier) else None
+    drafter_idle_whole = _idle(whole, drafts) if mode == "psd" and len(drafter) else None
+    two = mode == "psd" and verify_ms is not None and draft_ms is not None
     return Turn(
         seconds=end - begin,
         tokens=tokens,
@@ -85,13 +91,17 @@ def turn(
         hidden_share=share_of(drafts, verify_spans(verified), steps),
         step_over_longer=step_ms / longer_ms if step_ms and longer_ms else None,
         verifier_idle=_idle(steps, passes),
-        verifier_idle_whole=_idle(whole, passes) if len(verifier) else None,
+        verifier_idle_whole=verifier_idle_whole,
         drafter_idle=_idle(steps, drafts) if mode == "psd" else None,
-        drafter_idle_whole=_idle(whole, drafts) if mode == "psd" and len(drafter) else None,
+        drafter_idle_whole=drafter_idle_whole,
+        lane_idle_whole=(verifier_idle_whole if verify_ms == longer_ms else drafter_idle_whole) if two else None,
         acceptance=counts.acceptance,
         acceptance_at=where_all_before_were(counts.acceptance_at),
         imbalance=imbalance(verifier) if mode == "psd" else None,
+        work_imbalance=work_imbalance(verifier) if mode == "psd" else None,
+        skewed_share=skewed_share(verifier) if mode == "psd" else None,
         steady_steps=len(calls),
+        tail_s=tail_s([request.answered_s for request in requests], in_flight),
     )
 
 
@@ -120,12 +130,11 @@ def steady_of_two(verifier: Records, drafter: Records, in_flight: int) -> Calls:
         in_flight: rows in the engine at once.
     """
     calls = measures.steady(verifier, drafter)
-    at = np.searchsorted(verifier["call"], calls)
-    requests = verifier["requests"]
-    calls = calls[requests[at] + requests[at + 1] >= in_flight]
-    reading = verifier["call"][verifier["prefill"] == 0]
-    again = dict(zip(reading.tolist(), requests[np.isin(verifier["call"], reading)].tolist(), strict=True))
-    chosen: Calls = calls[[again.get(call + 2) == again[call] for call in calls.tolist()]]
+    known, requests = verifier["call"], verifier["requests"]
+    at = np.searchsorted(known, calls)
+    again = np.minimum(np.searchsorted(known, calls + 2), len(known) - 1)  # -1 is of no use: then no call is steady
+    same = (known[again] == calls + 2) & (verifier["prefill"][again] == 0) & (requests[again] == requests[at])
+    chosen: Calls = calls[same & (requests[at] + requests[at + 1] >= in_flight)]
     return chosen
 
 
@@ -147,15 +156,69 @@ def imbalance(verifier: Records) -> float | None:
     An empty batch leaves no record but has its number: beside one that is not empty, it counts as 1. None where no two
     calls follow each other.
     """
-    if len(verifier) == 0:
+    return _mean_difference(*_pairs(verifier, verifier["requests"]))
+
+
+def work_imbalance(verifier: Records) -> float | None:
+    """The same for what the requests verify: each one token that was sampled before, and its drafts.
+
+    Requests that read their prompt count as nothing. None where no two calls follow each other with such work in them.
+    """
+    return _mean_difference(*_pairs(verifier, _work(verifier)))
+
+
+def skewed_share(verifier: Records) -> float | None:
+    """How many of the pairs that `work_imbalance` is about are skewed, as a share.
+
+    Their work differs by more than a request with all its drafts has, and by more than a tenth of the larger. None as
+    with `work_imbalance`.
+    """
+    a, b = _pairs(verifier, _work(verifier))
+    of_one = 1 + np.count_nonzero(verifier["drafted_at"].sum(axis=0))
+    skewed = np.abs(a - b) > np.maximum(of_one, _SKEWED * np.maximum(a, b))
+    return float(skewed.mean()) if skewed.size else None
+
+
+def tail_s(answered_s: Sequence[float], in_flight: int) -> float | None:
+    """How long the end takes, in seconds: from the first place that stays empty, for no row waits, to the last answer.
+
+    None with fewer rows than places.
+
+    Args:
+        answered_s: when each row was answered, in any order.
+        in_flight: places.
+    """
+    if len(answered_s) < in_flight:
         return None
+    ended = sorted(answered_s)
+    return ended[-1] - ended[len(ended) - in_flight]
+
+
+def _work(verifier: Records) -> NDArray[np.int32]:
+    """[calls] tokens that are verified."""
+    work: NDArray[np.int32] = verifier["requests"] - verifier["prefill"] + verifier["drafted"]
+    return work
+
+
+def _pairs(verifier: Records, amounts: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The amounts of calls that follow each other, [pairs] of the first and of the second, where either has any.
+
+    Args:
+        verifier: the records.
+        amounts: [calls] of each record; a number without a record has none.
+    """
     calls = verifier["call"]
     # An engine that has nothing to do at all makes no calls, so numbers are dense enough for an array.
-    requests = np.zeros(int(calls[-1] - calls[0]) + 1)
-    requests[calls - calls[0]] = verifier["requests"]
-    a, b = requests[:-1], requests[1:]
+    dense = np.zeros(int(calls[-1] - calls[0]) + 1 if len(calls) else 0)
+    dense[calls - calls[:1]] = amounts
+    a, b = dense[:-1], dense[1:]
     busy = a + b > 0
-    return float((np.abs(a - b)[busy] / (a + b)[busy]).mean()) if busy.any() else None
+    return a[busy], b[busy]
+
+
+def _mean_difference(a: NDArray[np.float64], b: NDArray[np.float64]) -> float | None:
+    """The mean of |a - b| / (a + b); None where there are no pairs."""
+    return float((np.abs(a - b) / (a + b)).mean()) if a.size else None
 
 
 def _idle(windows: Spans, busy: Spans) -> float | None:

@@ -33,11 +33,18 @@ _ROWS: tuple[tuple[str, str, Callable[[float], str], bool], ...] = (
     ("verifier_idle_whole", "target idle, whole", "{:.1%}".format, False),
     ("drafter_idle", "drafter idle, steady", "{:.1%}".format, False),
     ("drafter_idle_whole", "drafter idle, whole", "{:.1%}".format, False),
+    ("lane_idle_whole", "longer lane's idle", "{:.1%}".format, False),
     ("acceptance", "acceptance", "{:.1%}".format, False),
     ("imbalance", "imbalance", "{:.3f}".format, False),
+    ("work_imbalance", "imbalance of work", "{:.3f}".format, False),
+    ("skewed_share", "skewed pairs", "{:.1%}".format, False),
     ("steady_steps", "steady steps", "{:,.0f}".format, False),
+    ("tail_s", "tail, s", _number, False),
     ("same_texts", "texts equal to ar's", "{:.1%}".format, False),
+    ("lost_records", "records lost", "{:,.0f}".format, False),
 )
+#: What the table's limit is.
+_LIMIT = f"\nlimit: (V + t) / max(V, t), steady V and t of {BASE}"
 #: Those that are compared with `BASE`.
 _COMPARED = ("steady_tokens_per_s", "tokens_per_s")
 
@@ -45,6 +52,8 @@ _COMPARED = ("steady_tokens_per_s", "tokens_per_s")
 def heading(bench: Bench) -> str:
     """What this is about, in a line; it says so where devices are imagined, and where it is no result."""
     said = f"{bench.pair}: {bench.rows:,} rows of {bench.max_tokens:,} tokens"
+    if bench.least_tokens < bench.most_tokens:
+        said += f" in the mean ({bench.least_tokens:,} to {bench.most_tokens:,} asked for)"
     said = f"VIRTUAL devices: {said}" if bench.virtual else said
     return said if bench.quiet else f"NO RESULT, the machine was not quiet: {bench.disturbance}\n{said}"
 
@@ -61,7 +70,9 @@ def table(bench: Bench) -> Table:
 
     Where there are several turns, the least and the most stand below the median.
     """
-    title, caption = escape(heading(bench)), escape(footing(bench))
+    base = bench.find(BASE)
+    limit = most_gain(base) if base and any(one.scenario.mode == "psd" for one in bench.results) else None
+    title, caption = escape(heading(bench)), escape(footing(bench) + (_LIMIT if limit else ""))
     made = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     made.add_column("", no_wrap=True)
     for result in bench.results:
@@ -69,7 +80,6 @@ def table(bench: Bench) -> Table:
     for label, value in _SETTINGS:
         made.add_row(label, *(value(result.scenario) for result in bench.results), style="dim")
     made.add_section()
-    base = bench.find(BASE)
     for measure, label, form, spread in _ROWS:
         spreads = [result.spread(measure) for result in bench.results]
         if not any(spreads):
@@ -78,6 +88,9 @@ def table(bench: Bench) -> Table:
         if base is not None and measure in _COMPARED:
             ratios = [ratio(result, base, measure) for result in bench.results]
             made.add_row(f"  x {BASE}", *(_cell(one, "{:.2f}".format, spread=spread) for one in ratios), style="bold")
+        if limit is not None and measure == "tokens_per_s":
+            shown = [limit if result.scenario.mode == "psd" else None for result in bench.results]
+            made.add_row("  limit of that", *(_cell(one, "{:.2f}".format, spread=spread) for one in shown))
         if measure == "acceptance":
             _add_positions(made, bench.results)
     return made
@@ -96,6 +109,16 @@ def ratio(result: Result, base: Result, measure: str) -> Spread | None:
     ]
     ratios = [one / other for one, other in both if one is not None and other]
     return Spread(statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
+
+
+def most_gain(base: Result) -> Spread | None:
+    """How many times faster a scenario that drafts and verifies one after the other could be if it did both at once.
+
+    (V + t) / max(V, t) of its own steady part; None where it has no V or no t.
+    """
+    both = [(turn.verify_ms, turn.draft_ms) for turn in base.turns if turn.verify_ms and turn.draft_ms]
+    gains = [(v + t) / max(v, t) for v, t in both if v and t]
+    return Spread(statistics.median(gains), min(gains), max(gains)) if gains else None
 
 
 def to_json(bench: Bench) -> str:

@@ -54,11 +54,18 @@ class Turn:
         drafter_idle: the same of the drafter's device; where one set of devices does both, None.
         verifier_idle_whole: as `verifier_idle`, of the whole run.
         drafter_idle_whole: as `drafter_idle`, of the whole run.
+        lane_idle_whole: one of these two: that of the lane with the longer time, V or t, which no run can be faster
+            than; None where one set of devices does both.
         acceptance: accepted over verified drafts.
         acceptance_at: the same for each position (verified drafts whose predecessors were all accepted count).
         imbalance: mean of |a - b| / (a + b) for the requests a, b of calls that follow each other, whole run.
+        work_imbalance: the same mean for the verify work a, b of those calls: what their requests verify, one token
+            each and their drafts, without prompts.
+        skewed_share: share of those pairs of calls whose work differs by more than a request's and by more than 10 %.
         steady_steps: how many steps the steady part has.
+        tail_s: seconds at the end of the whole run in which places are empty, as no row waits any more.
         same_texts: share of the rows whose text is that of `ar`.
+        lost_records: stage records that were overwritten before they were read; None where all are there.
     """
 
     seconds: float
@@ -75,11 +82,16 @@ class Turn:
     drafter_idle: float | None = None
     verifier_idle_whole: float | None = None
     drafter_idle_whole: float | None = None
+    lane_idle_whole: float | None = None
     acceptance: float | None = None
     acceptance_at: tuple[float, ...] = ()
     imbalance: float | None = None
+    work_imbalance: float | None = None
+    skewed_share: float | None = None
     steady_steps: int = 0
+    tail_s: float | None = None
     same_texts: float | None = None
+    lost_records: int | None = None
 
 
 #: The measures of a turn that have a median.
@@ -121,11 +133,13 @@ class Bench:
         pair: what was measured, in words: models, or the profile's name.
         virtual: whether devices were imagined (`worker.lab.virtual`); nothing about such a result may look real.
         rows: how many.
-        max_tokens: of each answer.
+        max_tokens: of each answer, in the mean.
         quiet: whether nothing else disturbed; without it there is no result, only numbers.
         disturbance: what did, in words; empty when quiet.
         results: one for each scenario.
         machine: where, in words.
+        least_tokens: what the row with the shortest answer asks for; 0 where a row does not say.
+        most_tokens: the same of the longest.
     """
 
     pair: str
@@ -136,6 +150,8 @@ class Bench:
     disturbance: str
     results: tuple[Result, ...]
     machine: str
+    least_tokens: int = 0
+    most_tokens: int = 0
 
     def find(self, name: str) -> Result | None:
         """The result of the scenario of that name."""

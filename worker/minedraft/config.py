@@ -5,8 +5,10 @@ vLLM's `additional_config` would do, but a user's own would replace it, and it e
 
 import json
 import os
+import uuid
 from collections.abc import MutableMapping
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from worker.minedraft.classes import DRAFTER
@@ -14,7 +16,7 @@ from worker.minedraft.classes import DRAFTER
 VARIABLE = "MINEDRAFT_TWO_BATCHES"
 
 #: How long one message between ranks may take (seconds): longer than any step, prefills included.
-DEADLINE_S = 120.0
+DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,18 @@ class TwoBatchConfig:
     deadline_s: float = DEADLINE_S
 
     @property
+    def deadline(self) -> timedelta:
+        """`deadline_s`."""
+        return timedelta(seconds=self.deadline_s)
+
+    @property
     def address(self) -> str:
         """Where the ranks meet."""
         return f"{self.folder}/link"
+
+    def new_address(self) -> str:
+        """Where they meet when another drafter joins: a file that no rank has written yet."""
+        return f"{self.address}-{uuid.uuid4().hex}"
 
     def publish(self, environ: MutableMapping[str, str]) -> None:
         """Leave it for the processes that are started next."""

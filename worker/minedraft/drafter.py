@@ -4,19 +4,19 @@ from typing import Any
 
 from worker.minedraft import config, names
 from worker.minedraft.lanes import DrafterLane
-from worker.minedraft.link import Link
-from worker.minedraft.rank import LaneWorker
+from worker.minedraft.platform import RankLink
+from worker.minedraft.rank import LaneWorker, fatal
 from worker.minedraft.runner_v1 import DrafterRunner
-from worker.minedraft.stages import StageClock
 
 
 class DrafterWorker(LaneWorker):
     """Drafts for one batch while the verifiers check the other."""
 
     runner_class = DrafterRunner
+    link_rank = RankLink.DRAFTER
 
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
-        self.name, self.link_rank = names.DRAFTER, config.read().verifiers
+        self.name = names.DRAFTER
         names.call_this_process(self.name)
         super().__init__(vllm_config, *args, **kwargs)
 
@@ -26,8 +26,18 @@ class DrafterWorker(LaneWorker):
         if memory is not None:
             # Not earlier: vLLM's CPU platform puts VLLM_CPU_KVCACHE_SPACE there when the proposer makes its own config.
             self.cache_config.kv_cache_memory_bytes = memory
-        return super().determine_available_memory()
+        return int(super().determine_available_memory())
 
-    def make_lane(self, own_end: Link, clock: StageClock) -> DrafterLane:
+    def make_lane(self, address: str, last: int) -> DrafterLane:
         """The drafter's part in the protocol."""
-        return DrafterLane(own_end, clock)
+        return DrafterLane(self.connect(address), self.model_runner.clock, last)
+
+    @fatal
+    def join(self, address: str, last: int) -> None:
+        """Take part in an engine that is at work.
+
+        Args:
+            address: where to meet the first verifier.
+            last: the number of the call before the first that this rank gets.
+        """
+        self.lane = self.model_runner.lane = self.make_lane(address, last)

@@ -1,6 +1,6 @@
 """The engine process's own stage clock: how long it schedules, and how long it takes in results."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,12 +24,11 @@ class EngineClock:
         self._open = False
 
     @contextmanager
-    def scheduling(self) -> Iterator[None]:
-        """The next call is scheduled inside the block."""
-        self._call += 1
+    def scheduling(self) -> Iterator[Callable[[int], None]]:
+        """A call is scheduled inside the block, which says its number, higher than those before."""
         self._begin()
         self._clock.start(Stage.SCHEDULE)
-        yield
+        yield self._number
         self._clock.stop(Stage.SCHEDULE)
 
     @contextmanager
@@ -47,6 +46,10 @@ class EngineClock:
             self._commit()
         self._clock.begin(self._call)
         self._open = True
+
+    def _number(self, call: int) -> None:
+        self._call = call
+        self._clock.call(call)
 
     def _commit(self) -> None:
         self._clock.commit()

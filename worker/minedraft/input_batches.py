@@ -15,7 +15,7 @@ from worker.minedraft.lanes import Step
 
 
 class InputBatches:
-    """Takes turns with the calls, empty ones too.
+    """One for calls with even numbers, one for the others (`lanes.CallNumbers`).
 
     Args:
         runner: a V1 model runner whose warm-up is over; its own persistent batch becomes one of the two.
@@ -23,22 +23,21 @@ class InputBatches:
 
     def __init__(self, runner: Any) -> None:
         self._batches = (runner.input_batch, _another(runner))
-        self._turn = 0
         self._home: dict[str, int] = {}  # which of the two has seen all steps of a request
 
-    def next(self, step: Step) -> Any:
-        """The persistent batch for the next call: what a request's row in it missed is made good by a new row.
+    def of_call(self, call: int, step: Step) -> Any:
+        """The persistent batch for a call: what a request's row in it missed is made good by a new row.
 
         A request changes batches when it is held, and reads its prompt in both; vLLM itself removes rows of requests
         that are not in the step, so those that have ended, too.
         """
-        self._turn = 1 - self._turn
-        batch = self._batches[self._turn]
+        turn = call % 2
+        batch = self._batches[turn]
         for request in step.finished_req_ids:
             self._home.pop(request, None)
         for request in step.num_scheduled_tokens:
-            if self._home.get(request) != self._turn:
-                self._home[request] = self._turn
+            if self._home.get(request) != turn:
+                self._home[request] = turn
                 batch.remove_request(request)
         return batch
 

@@ -6,6 +6,8 @@ The engine gives every rank the same calls in the same order, at most two before
     drafter    receive sampled(n) -> draft -> send drafts(n)
 
 Every call is numbered; one without requests exchanges nothing, but the verifiers then consume all of calls <= n-1.
+While there is one batch alone the engine makes no empty calls between its turns, and numbers go on as if it did
+(`CallNumbers`).
 
 - *No message stays unread.* Calls alternate between the batches, so the drafts that call n needs are those of a call
   <= n-2. The engine makes an empty call after the last request has ended, and that one takes what is left.
@@ -16,12 +18,14 @@ Every call is numbered; one without requests exchanges nothing, but the verifier
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Protocol
 
+import numpy as np
 from torch import Tensor
 
-from worker.minedraft.link import REJECTED, Link
+from worker.minedraft.link import REJECTED, DrafterEnd, VerifierEnd
+from worker.minedraft.relay import NO_DRAFT
 from worker.minedraft.stages import Stage, StageClock
 
 
@@ -41,6 +45,31 @@ class Step(Protocol):
     total_num_scheduled_tokens: int
 
 
+class CallNumbers:
+    """Numbers calls so that those of one batch are an even distance apart; every process counts alike.
+
+    Two calls that follow each other belong to the two batches. Where the second one verifies requests of the first, its
+    batch is alone, and the other one's turn between them was left out: it has a number, too.
+
+    Args:
+        last: the number of the call before the first.
+    """
+
+    def __init__(self, last: int = 0) -> None:
+        self.last = last
+        self._requests: Set[str] = frozenset()
+
+    def next(self, step: Step) -> int:
+        """The number of the next call."""
+        tokens, drafts = step.num_scheduled_tokens, step.scheduled_spec_decode_tokens
+        again = tokens.keys() & self._requests
+        # A prompt is read in both batches' calls, so requests that read say nothing.
+        alone = any(tokens[request] == 1 + len(drafts.get(request, ())) for request in again)
+        self._requests = tokens.keys()
+        self.last += 2 if alone else 1
+        return self.last
+
+
 def count(step: Step, clock: StageClock) -> None:
     """Record how much a step holds."""
     drafts = step.scheduled_spec_decode_tokens
@@ -56,9 +85,10 @@ def count_drafts(step: Step, sampled: Tensor, clock: StageClock) -> None:
         sampled: [requests, up to drafts + 1] ids in the order of messages, REJECTED after the last valid one.
         clock: where to.
     """
-    lengths = (sampled != REJECTED).sum(dim=1).tolist()
-    drafted = [len(step.scheduled_spec_decode_tokens.get(request, ())) for request in step.num_scheduled_tokens]
-    clock.drafts(drafted, [n - 1 if d else 0 for d, n in zip(drafted, lengths, strict=True)])
+    drafts = step.scheduled_spec_decode_tokens
+    drafted = np.fromiter((len(drafts.get(request, ())) for request in step.num_scheduled_tokens), np.int64)
+    lengths = np.count_nonzero(sampled.numpy() != REJECTED, axis=1)
+    clock.drafts(drafted, np.where(drafted > 0, lengths - 1, 0))
 
 
 class DraftTable:
@@ -68,10 +98,17 @@ class DraftTable:
         self._drafts: dict[str, Sequence[int]] = {}
 
     def store(self, requests: Sequence[str], drafts: Sequence[Sequence[int]]) -> None:
-        """Keep a message's rows, except those of requests that ended while it was under way."""
+        """Keep a message's rows, except those of requests that ended while it was under way.
+
+        Where the drafter was lost rows hold `NO_DRAFT`, and their requests have no drafts.
+        """
         for request, row in zip(requests, drafts, strict=True):
             if request in self._drafts:
-                self._drafts[request] = row
+                self._drafts[request] = row if row[0] != NO_DRAFT else ()
+
+    def forget_drafts(self) -> None:
+        """Nobody has drafts any more."""
+        self._drafts = dict.fromkeys(self._drafts, ())
 
     def fill(self, step: Step) -> None:
         """Put drafts in place of the step's placeholders; forget requests that have ended.
@@ -84,8 +121,10 @@ class DraftTable:
         for request in step.num_scheduled_tokens:
             self._drafts.setdefault(request, ())
         for request, placeholders in step.scheduled_spec_decode_tokens.items():
-            drafts = list(self._drafts[request][: len(placeholders)])
-            step.scheduled_spec_decode_tokens[request] = drafts + [0] * (len(placeholders) - len(drafts))
+            drafts, count = self._drafts[request], len(placeholders)
+            if len(drafts) != count:
+                drafts = [*drafts[:count], *[0] * (count - len(drafts))]
+            step.scheduled_spec_decode_tokens[request] = list(drafts)
 
     def __len__(self) -> int:
         """How many requests it knows."""
@@ -96,16 +135,32 @@ class VerifierLane:
     """A verifier's side.
 
     Args:
-        link: its end of the link.
+        link: its end of the link, or what it has in place of one (`relay.py`).
         clock: where its stages are recorded.
         sends: whether this rank is the one that sends what was sampled (all ranks sample the same).
     """
 
-    def __init__(self, link: Link, clock: StageClock, *, sends: bool) -> None:
+    def __init__(self, link: VerifierEnd, clock: StageClock, *, sends: bool) -> None:
         self._link, self._clock, self._sends = link, clock, sends
         self._table = DraftTable()
-        self._call = 0
+        self._numbers = CallNumbers()
         self._unread: deque[tuple[int, list[str]]] = deque()  # calls whose drafts have not been received
+
+    @property
+    def call(self) -> int:
+        """The number of the call that has begun last."""
+        return self._numbers.last
+
+    def rejoin(self, link: VerifierEnd) -> None:
+        """Go on with another drafter, which knows no drafts of calls before.
+
+        Args:
+            link: the new end.
+        """
+        self._link.close()
+        self._link = link
+        self._unread.clear()
+        self._table.forget_drafts()
 
     def begin(self, step: Step) -> None:
         """Begin a call: receive the drafts that are due and put them into the step.
@@ -113,15 +168,15 @@ class VerifierLane:
         Raises:
             LinkError: drafts did not come in time.
         """
-        self._call += 1
+        call = self._numbers.next(step)
         requests = list(step.num_scheduled_tokens)
         if requests:
-            self._clock.begin(self._call)
+            self._clock.begin(call)
             self._clock.start(Stage.RECV)
-        self._receive(self._call - 2 if requests else self._call - 1)
+        self._receive(call - 2 if requests else call - 1)
         self._table.fill(step)
         if requests:
-            self._unread.append((self._call, requests))
+            self._unread.append((call, requests))
             count(step, self._clock)
             self._clock.stop(Stage.RECV)
             self._clock.start(Stage.PREPARE)
@@ -140,6 +195,10 @@ class VerifierLane:
         self._link.expect_drafts(len(sampled))
         count_drafts(step, sampled, self._clock)
 
+    def close(self) -> None:
+        """Exchange nothing any more."""
+        self._link.close()
+
     def _receive(self, newest: int) -> None:
         while self._unread and self._unread[0][0] <= newest:
             _, requests = self._unread.popleft()
@@ -152,19 +211,25 @@ class DrafterLane:
     Args:
         link: its end of the link.
         clock: where its stages are recorded.
+        last: the number of the call before the first that it takes part in.
     """
 
-    def __init__(self, link: Link, clock: StageClock) -> None:
+    def __init__(self, link: DrafterEnd, clock: StageClock, last: int = 0) -> None:
         self._link, self._clock = link, clock
         self._table = DraftTable()
-        self._call = 0
+        self._numbers = CallNumbers(last)
+
+    @property
+    def call(self) -> int:
+        """The number of the call that has begun last."""
+        return self._numbers.last
 
     def begin(self, step: Step) -> None:
         """Begin a call: put the drafts that the verifiers check now into the step, as they do."""
-        self._call += 1
+        call = self._numbers.next(step)
         self._table.fill(step)
         if step.num_scheduled_tokens:
-            self._clock.begin(self._call)
+            self._clock.begin(call)
             count(step, self._clock)
             self._link.expect_sampled(len(step.num_scheduled_tokens))
             self._clock.start(Stage.PREPARE)
@@ -188,3 +253,7 @@ class DrafterLane:
         self._link.send_drafts(drafts)
         self._table.store(list(step.num_scheduled_tokens), drafts.tolist())
         self._clock.stop(Stage.SEND)
+
+    def close(self) -> None:
+        """Exchange nothing any more."""
+        self._link.close()

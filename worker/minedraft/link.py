@@ -1,9 +1,12 @@
-"""What crosses between the verifiers and the drafter, whatever carries it.
+"""What crosses between the first verifier and the drafter, whatever carries it.
 
 Two directions, each a queue of its own (on one NCCL communicator they would block each other):
 
-    down   verifier 0 -> drafter          sampled ids  [requests, drafts + 1] int32, REJECTED after the last valid one
-    up     drafter -> every verifier      drafted ids  [requests, drafts] int32
+    down   verifier 0 -> drafter      sampled ids  [requests, drafts + 1] int32, REJECTED after the last valid one
+    up     drafter -> verifier 0      drafted ids  [requests, drafts] int32
+
+The other verifiers hear of the drafts from the first one (`relay.py`): a drafter that dies may have sent to some and
+not to others, and ranks that verify different drafts would compute nonsense.
 
 Rows go in the order of the step's `num_scheduled_tokens`, which all ranks share; runners may order theirs differently.
 Only ids cross: with greedy drafting the verifier needs no probabilities.
@@ -12,6 +15,8 @@ Only ids cross: with greedy drafting the verifier needs no probabilities.
 """
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -30,24 +35,56 @@ class LinkError(Exception):
     """The other side did not send, or take, a message in time, or is gone."""
 
 
-class Link(Protocol):
-    """One rank's end. Sends return at once; a receive returns or raises before its deadline.
+class VerifierEnd(Protocol):
+    """Verifier 0's end. Sends return at once; a receive returns or raises before its deadline.
 
-    `expect_*` says early, and in order, what will be received: a link that cannot deliver to a rank that is not yet
-    receiving makes itself ready, so that the message is there when it is wanted. It never waits. Whoever has expected
-    a message expects each one after it, too, or receives what is expected first.
+    `expect_*`, at both ends, says early, and in order, what will be received: a link that cannot deliver to a rank that
+    is not yet receiving makes itself ready, so that the message is there when it is wanted. It never waits. Whoever has
+    expected a message expects each one after it, too, or receives what is expected first.
     """
 
     def send_sampled(self, sampled: Tensor) -> None:
-        """Send [requests, drafts + 1] ids down; verifier 0 only. Rows may be narrower than that."""
+        """Send [requests, drafts + 1] ids down. Rows may be narrower than that.
+
+        Raises:
+            LinkError: a message before was not taken in time, or the drafter is gone.
+        """
         ...
 
+    def expect_drafts(self, requests: int) -> None:
+        """A message from the drafter with so many rows will be received.
+
+        Raises:
+            LinkError: the drafter is gone.
+        """
+        ...
+
+    def recv_drafts(self, requests: int) -> Tensor:
+        """The next message from the drafter: [requests, drafts] int32.
+
+        Raises:
+            LinkError: it did not come in time.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up what the link holds; nothing can be sent or received afterwards."""
+        ...
+
+
+class DrafterEnd(Protocol):
+    """The drafter's end; see `VerifierEnd`."""
+
     def expect_sampled(self, requests: int) -> None:
-        """A message from verifier 0 with so many rows will be received; drafter only."""
+        """A message from verifier 0 with so many rows will be received.
+
+        Raises:
+            LinkError: verifier 0 is gone.
+        """
         ...
 
     def recv_sampled(self, requests: int) -> Tensor:
-        """The next message from verifier 0: [requests, drafts + 1] int32; drafter only.
+        """The next message from verifier 0: [requests, drafts + 1] int32.
 
         Raises:
             LinkError: it did not come in time.
@@ -55,18 +92,10 @@ class Link(Protocol):
         ...
 
     def send_drafts(self, drafts: Tensor) -> None:
-        """Send [requests, drafts] ids up, to all verifiers; drafter only."""
-        ...
-
-    def expect_drafts(self, requests: int) -> None:
-        """A message from the drafter with so many rows will be received; verifiers only."""
-        ...
-
-    def recv_drafts(self, requests: int) -> Tensor:
-        """The next message from the drafter: [requests, drafts] int32; verifiers only.
+        """Send [requests, drafts] ids up.
 
         Raises:
-            LinkError: it did not come in time.
+            LinkError: a message before was not taken in time, or verifier 0 is gone.
         """
         ...
 
@@ -82,91 +111,119 @@ class GlooLink:
     between the processes, 1 ms on a busy machine.
 
     Args:
-        group: a process group of the verifiers (ranks 0, 1, ...) and the drafter (the last rank).
+        group: a process group of two, `FIRST` and `DRAFTER`.
         drafts: drafted tokens a request and step.
         deadline: how long a message may take.
     """
+
+    #: The ranks of a link.
+    FIRST, DRAFTER = 0, 1
 
     def __init__(self, group: Any, drafts: int, deadline: timedelta) -> None:
         self._group = group
         self._drafts = drafts
         self._deadline = deadline
-        self._drafter = group.size() - 1
-        self._outbox: deque[tuple[Tensor, list[Any]]] = deque()  # gloo reads a tensor until its sends have ended
+        self._outbox: deque[tuple[Tensor, Any]] = deque()  # gloo reads a tensor until its send has ended
         self._inbox: deque[tuple[Tensor, Any]] = deque()  # each rank receives in one direction only
 
     @classmethod
-    def connect(cls, address: str, rank: int, verifiers: int, drafts: int, deadline: timedelta) -> "GlooLink":
-        """Meet the other ranks; rank `verifiers` is the drafter.
+    def connect(
+        cls, address: str, rank: int, drafts: int, deadline: timedelta, within: timedelta | None = None
+    ) -> "GlooLink":
+        """Meet the other rank.
 
         Args:
             address: a file that no rank has written yet.
+            rank: `FIRST` or `DRAFTER`.
+            drafts: drafted tokens a request and step.
+            deadline: how long each message may take.
+            within: how long it may take to meet; None: as long.
 
         Raises:
-            LinkError: they did not all come in time.
+            LinkError: the other one did not come in time.
         """
-        from vllm.distributed.utils import init_gloo_process_group  # noqa: PLC0415 - the one use of vLLM here
-
-        try:
-            store = torch.distributed.FileStore(address, verifiers + 1)
-            store.set_timeout(deadline)
-            group = init_gloo_process_group(torch.distributed.PrefixStore("link", store), rank, verifiers + 1, deadline)
-        except RuntimeError as error:  # torch's DistStoreError is one, too
-            raise LinkError(f"the ranks did not meet within {deadline.total_seconds():g} s: {error}") from error
-        return cls(group, drafts, deadline)
+        return cls(meet(address, "link", rank, 2, within or deadline), drafts, deadline)
 
     def send_sampled(self, sampled: Tensor) -> None:
-        """See `Link`."""
+        """See the end's protocol."""
         message = torch.full((sampled.shape[0], self._drafts + 1), REJECTED, dtype=torch.int32)
         message[:, : sampled.shape[1]] = sampled
-        self._send(message, [self._drafter], _DOWN)
+        self._send(message, self.DRAFTER, _DOWN)
 
     def expect_sampled(self, requests: int) -> None:
-        """See `Link`."""
-        self._post((requests, self._drafts + 1), 0, _DOWN)
+        """See the end's protocol."""
+        self._post((requests, self._drafts + 1), self.FIRST, _DOWN)
 
     def recv_sampled(self, requests: int) -> Tensor:
-        """See `Link`."""
-        return self._receive((requests, self._drafts + 1), 0, _DOWN)
+        """See the end's protocol."""
+        return self._receive((requests, self._drafts + 1), self.FIRST, _DOWN)
 
     def send_drafts(self, drafts: Tensor) -> None:
-        """See `Link`."""
-        self._send(drafts.to(torch.int32, copy=True).contiguous(), list(range(self._drafter)), _UP)
+        """See the end's protocol."""
+        self._send(drafts.to(torch.int32, copy=True).contiguous(), self.FIRST, _UP)
 
     def expect_drafts(self, requests: int) -> None:
-        """See `Link`."""
-        self._post((requests, self._drafts), self._drafter, _UP)
+        """See the end's protocol."""
+        self._post((requests, self._drafts), self.DRAFTER, _UP)
 
     def recv_drafts(self, requests: int) -> Tensor:
-        """See `Link`."""
-        return self._receive((requests, self._drafts), self._drafter, _UP)
+        """See the end's protocol."""
+        return self._receive((requests, self._drafts), self.DRAFTER, _UP)
 
     def close(self) -> None:
-        """See `Link`."""
+        """See the end's protocol."""
         self._outbox.clear()
         self._inbox.clear()
         self._group = None
 
-    def _send(self, message: Tensor, ranks: list[int], tag: int) -> None:
-        self._outbox.append((message, [self._group.send([message], rank, tag) for rank in ranks]))
-        while len(self._outbox) > MAX_OUTSTANDING:
-            for work in self._outbox.popleft()[1]:
-                self._wait(work, "take")
+    def _send(self, message: Tensor, rank: int, tag: int) -> None:
+        with _told("take"):
+            self._outbox.append((message, self._group.send([message], rank, tag)))
+            while len(self._outbox) > MAX_OUTSTANDING:
+                self._outbox.popleft()[1].wait(self._deadline)
 
     def _post(self, shape: tuple[int, int], rank: int, tag: int) -> None:
         message = torch.empty(shape, dtype=torch.int32)
-        self._inbox.append((message, self._group.recv([message], rank, tag)))
+        with _told("send"):
+            self._inbox.append((message, self._group.recv([message], rank, tag)))
 
     def _receive(self, shape: tuple[int, int], rank: int, tag: int) -> Tensor:
         if not self._inbox:
             self._post(shape, rank, tag)
         message, work = self._inbox.popleft()
         assert message.shape == shape, "messages are received as they were expected"
-        self._wait(work, "send")
+        with _told("send"):
+            work.wait(self._deadline)
         return message
 
-    def _wait(self, work: Any, verb: str) -> None:
-        try:
-            work.wait(self._deadline)
-        except RuntimeError as error:
-            raise LinkError(f"the other side did not {verb} a message: {error}") from error
+
+def meet(address: str, name: str, rank: int, ranks: int, deadline: timedelta) -> Any:
+    """A gloo process group.
+
+    Args:
+        address: a file in which the ranks find each other; it may serve several groups.
+        name: of the group.
+        rank: of this process in it.
+        ranks: how many it has.
+        deadline: how long it may take to meet, and then how long each message may.
+
+    Raises:
+        LinkError: they did not all come in time.
+    """
+    from vllm.distributed.utils import init_gloo_process_group  # noqa: PLC0415 - the one use of vLLM here
+
+    try:
+        store = torch.distributed.FileStore(address, -1)
+        store.set_timeout(deadline)
+        return init_gloo_process_group(torch.distributed.PrefixStore(name, store), rank, ranks, deadline)
+    except RuntimeError as error:  # torch's DistStoreError is one, too
+        raise LinkError(f"the ranks did not meet within {deadline.total_seconds():g} s: {error}") from error
+
+
+@contextmanager
+def _told(verb: str) -> Iterator[None]:
+    """Say what gloo raises as a `LinkError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise LinkError(f"the other side did not {verb} a message: {error}") from error

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 #: How long a rank that lost its peer waits to be ended with the engine before it ends by itself (seconds).
 _PEER_GRACE_S = 1.0
+#: How long ranks that are at work already may take to meet: rows wait.
+JOIN_WITHIN = timedelta(seconds=10)
 
 log = logging.getLogger("vllm.minedraft.rank")  # below vLLM's logger, whose handlers leave errors for the worker
 
@@ -49,48 +51,61 @@ def fatal(step: Callable[P, T]) -> Callable[P, T]:
 
 
 class LaneWorker(RankWorker):
-    """A worker that takes part in the exchange of drafts.
-
-    It meets the other ranks when memory is measured: the first thing that vLLM asks of all ranks once every process is
-    up and watched. Any earlier, and a rank that fails to start would leave the others waiting for it.
-    """
+    """A worker that takes part in the exchange of drafts."""
 
     model_runner: TwoBatchRunner
     name: str
     link_rank: int
-    _link: link.Link | None = None
+    lane: VerifierLane | DrafterLane | None = None
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """Load the model under this rank's own name: vLLM has just given it another one."""
         names.call_this_process(self.name)
+        rank = self.name.removeprefix("minedraft::")
+        self.model_runner.clock = StageClock(ring_path(Path(config.read().folder), rank))
         super().load_model(*args, **kwargs)
 
     @fatal  # a rank that fails before it has met the others would leave them waiting
-    def determine_available_memory(self) -> int:
-        """Meet the other ranks, then measure (bytes)."""
-        settings = config.read()
-        rank = self.name.removeprefix("minedraft::")
-        self.model_runner.clock = StageClock(ring_path(Path(settings.folder), rank))
-        self._link = RankLink.connect(
-            settings.address,
-            self.link_rank,
-            settings.verifiers,
-            self.vllm_config.speculative_config.num_speculative_tokens,
-            timedelta(seconds=settings.deadline_s),
-        )
-        return int(super().determine_available_memory())
+    def meet(self, address: str) -> None:
+        """Meet the other ranks, while the engine starts.
+
+        Args:
+            address: where.
+        """
+        self.lane = self.make_lane(address, 0)
 
     def compile_or_warm_up_model(self) -> Any:
         """Warm up, which drives the overridden methods with invented requests; from then on, exchange drafts."""
         result = super().compile_or_warm_up_model()
-        assert self._link is not None
         self.model_runner.batches = InputBatches(self.model_runner)
-        self.model_runner.lane = self.make_lane(self._link, self.model_runner.clock)
+        self.model_runner.lane = self.lane
         return result
 
-    def make_lane(self, own_end: link.Link, clock: StageClock) -> VerifierLane | DrafterLane:
-        """This rank's part in the protocol."""
+    def make_lane(self, address: str, last: int) -> VerifierLane | DrafterLane:
+        """This rank's part in the protocol.
+
+        Args:
+            address: where the ranks meet.
+            last: the number of the call before the first that it takes part in.
+        """
         raise NotImplementedError
+
+    @property
+    def drafts(self) -> int:
+        """Drafted tokens a request and step."""
+        return int(self.vllm_config.speculative_config.num_speculative_tokens)
+
+    def connect(self, address: str, within: timedelta | None = None) -> RankLink:
+        """This rank's end of the link between the first verifier and the drafter.
+
+        Args:
+            address: where to meet.
+            within: how long that may take; None: as long as a message.
+
+        Raises:
+            LinkError: the other one did not come in time.
+        """
+        return RankLink.connect(address, self.link_rank, self.drafts, config.read().deadline, within)
 
     @fatal
     def execute_model(self, scheduler_output: SchedulerOutput) -> Any:
@@ -105,6 +120,6 @@ class LaneWorker(RankWorker):
 
     def shutdown(self) -> None:
         """Close the link, and end as vLLM does."""
-        if self._link is not None:
-            self._link.close()
+        if self.lane is not None:
+            self.lane.close()
         super().shutdown()

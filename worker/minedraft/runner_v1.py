@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from vllm.sampling_params import SamplingParams
 from vllm.v1.outputs import SamplerOutput
+from vllm.v1.worker.gpu_input_batch import CachedRequestState
 
 from worker.minedraft.input_batches import InputBatches
 from worker.minedraft.lanes import DrafterLane, Step, VerifierLane
@@ -67,7 +69,7 @@ class TwoBatchRunner(LaneRunner):
         super().begin(step)
         if self.lane is not None:
             with torch.inference_mode():  # as vLLM's steps: rows hold tensors that were made in them
-                self.input_batch = self.batches.next(step)
+                self.input_batch = self.batches.of_call(self.lane.call, step)
 
 
 class TargetRunner(LaneRunner):
@@ -134,6 +136,25 @@ class DrafterRunner(TwoBatchRunner):
         del load_dummy_weights
         self.model = StubTarget(self.model_config.get_hidden_size(), self.dtype)
         self.drafter.load_model(self.model)
+
+    def _update_states(self, scheduler_output: Any) -> Any:
+        """Take in a step; of rows that a drafter before this one knew, all tokens come with it."""
+        cached = scheduler_output.scheduled_cached_reqs
+        for request, generated in zip(cached.req_ids, cached.num_output_tokens, strict=True):
+            if request not in self.requests:
+                tokens = cached.all_token_ids[request]
+                prompt = len(tokens) - generated
+                self.requests[request] = CachedRequestState(
+                    req_id=request,
+                    prompt_token_ids=tokens[:prompt],
+                    mm_features=[],
+                    sampling_params=SamplingParams(temperature=0),  # what is sampled is the verifiers' business
+                    generator=None,
+                    block_ids=([],),
+                    num_computed_tokens=0,
+                    output_token_ids=tokens[prompt:],
+                )
+        return super()._update_states(scheduler_output)
 
     def _dummy_sampler_run(self, hidden_states: Tensor) -> Tensor:
         return hidden_states  # the stub has no logits to sample from

@@ -9,12 +9,11 @@ two steps, record then count, and the reader tells by the count what it may have
 import mmap
 import os
 import time
-from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 
 class Stage(IntEnum):
@@ -125,6 +124,10 @@ class StageClock:
         self._bytes.fill(0)
         self._call[0] = call
 
+    def call(self, call: int) -> None:
+        """Say which call it is, where that was not known when the record was opened."""
+        self._call[0] = call
+
     def start(self, stage: Stage) -> None:
         """The stage begins now."""
         self._begin[stage] = time.monotonic_ns()
@@ -139,14 +142,14 @@ class StageClock:
         self._tokens[0] = tokens
         self._prefill[0] = prefill
 
-    def drafts(self, scheduled: Sequence[int], accepted: Sequence[int]) -> None:
+    def drafts(self, scheduled: ArrayLike, accepted: ArrayLike) -> None:
         """Count the drafts of the batch.
 
         Args:
-            scheduled: for each request, how many drafts were verified.
-            accepted: for each request, how many of them, from the first on, were accepted.
+            scheduled: [requests] how many drafts of each were verified.
+            accepted: [requests] how many of them, from the first on, were accepted.
         """
-        self._drafted[0] = sum(scheduled)
+        self._drafted[0] = np.sum(scheduled)
         self._drafted_at[0] = _reached(scheduled)
         self._accepted[0] = _reached(accepted)
 
@@ -169,16 +172,36 @@ class StageReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._ring: tuple[NDArray[np.int64], Records] | None = None
-        self._next = 0
+        self._inode = self._next = 0
         self.lost = 0
 
     def read(self) -> Records:
         """All records since the last read, in order; none while the ring is not there or half made.
 
+        A rank that is started again makes a new ring: its records follow those of the one before.
+
         Raises:
             ValueError: the file is not a ring of this version.
         """
-        self._ring = self._ring or _open_ring(self._path)
+        if self._ring is None:
+            self._open()
+        records = self._take()
+        if self._ring is not None and self._replaced():
+            self._open()
+            records = np.concatenate([records, self._take()])
+        return records
+
+    def _open(self) -> None:
+        self._inode, self._ring = _open_ring(self._path)
+        self._next = 0
+
+    def _replaced(self) -> bool:
+        try:
+            return self._path.stat().st_ino != self._inode
+        except FileNotFoundError:
+            return False
+
+    def _take(self) -> Records:
         if self._ring is None:
             return np.empty(0, RECORD)
         count, slots = self._ring
@@ -196,10 +219,9 @@ class StageReader:
         return records
 
 
-def _reached(lengths: Sequence[int]) -> NDArray[np.int64]:
+def _reached(lengths: ArrayLike) -> NDArray[np.int64]:
     """How many of the lengths are at least 1, 2 and so on to `MAX_DRAFTS`."""
-    ordered = np.array(lengths, np.int64)
-    ordered.sort()
+    ordered = np.sort(np.asarray(lengths, np.int64))
     return ordered.size - ordered.searchsorted(_POSITIONS)
 
 
@@ -217,20 +239,21 @@ def _make_ring(path: Path, capacity: int) -> tuple[NDArray[np.int64], NDArray[np
     return header["count"], slots
 
 
-def _open_ring(path: Path) -> tuple[NDArray[np.int64], Records] | None:
-    """The count, int64 [1], and the slots, records [capacity], of a rank's file; None when it is not made yet."""
+def _open_ring(path: Path) -> tuple[int, tuple[NDArray[np.int64], Records] | None]:
+    """The file's inode; the count, int64 [1], and the slots, records [capacity]: None when it is not made yet."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
-        return None
+        return 0, None
     with file:
-        if os.fstat(file.fileno()).st_size < HEADER.itemsize:
-            return None
+        status = os.fstat(file.fileno())
+        if status.st_size < HEADER.itemsize:
+            return 0, None
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     header = np.frombuffer(memory, HEADER, count=1)
     capacity = int(header["capacity"][0])
     if capacity == 0:
-        return None
+        return 0, None
     if header[["magic", "version", "record_bytes"]].tolist() != [(_MAGIC, _VERSION, RECORD.itemsize)]:
         raise ValueError(f"{path} is not a ring of stage records, version {_VERSION}")
-    return header["count"], np.frombuffer(memory, RECORD, count=capacity, offset=HEADER.itemsize)
+    return status.st_ino, (header["count"], np.frombuffer(memory, RECORD, count=capacity, offset=HEADER.itemsize))

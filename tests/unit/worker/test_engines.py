@@ -48,7 +48,8 @@ def test_the_embedded_model_has_a_drafter_of_its_own(settings: dict[str, Any], m
 
 
 def test_cores_and_memory_are_passed_on() -> None:
-    made_of = options(verifier_cpus="0,2-3", drafter_cpus="1", drafter_kv_cache_gib=0.5)
+    made_of = options(verifier_cpus="0,2-3", drafter_cpus="1", kv_cache_gib=2, drafter_kv_cache_gib=0.5)
+    assert made_of.kv_cache_gib == 2
     assert (made_of.verifier_cpus, made_of.drafter_cpus, made_of.drafter_kv_cache_gib) == ((0, 2, 3), (1,), 0.5)
     assert (options().verifier_cpus, options().drafter_cpus) == ((), ())
 

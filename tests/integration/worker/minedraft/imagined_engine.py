@@ -108,7 +108,9 @@ class ImaginedEngine:
         self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
 
     def step(self) -> SchedulerOutput:
-        """Make the next call, and take the result of the one before when two are under way."""
+        """Make the next call, and take the result of the one before when two are under way, or when it has to be in."""
+        while self._under_way and not self.scheduler.has_requests():
+            self._finish(*self._under_way.popleft())
         start = time.perf_counter_ns()
         output = self.scheduler.schedule()
         self.schedule_ms.append((time.perf_counter_ns() - start) / 1e6)

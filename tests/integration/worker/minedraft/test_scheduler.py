@@ -11,6 +11,8 @@ from integration.worker.minedraft.imagined_engine import BLOCK, DRAFTS, Imagined
 from lockstep import due, in_lockstep
 
 from worker.minedraft.checks import Unfit
+from worker.minedraft.lanes import CallNumbers
+from worker.minedraft.presence import State
 from worker.minedraft.scheduler import TwoBatchScheduler
 
 PLACEHOLDERS = [-1] * DRAFTS
@@ -72,10 +74,8 @@ def test_when_one_batch_has_ended_the_other_is_shared_out(config: Any) -> None:
         engine.step()
     for number in range(4):
         engine.abort(f"r{number}")
-    calls = [set(engine.step().num_scheduled_tokens) for _ in range(6)]
-    assert calls[0] == set(), "the batch whose turn it was"
-    assert calls[1] == {"r4", "r5"}, "the newest wait one step"
-    assert calls[2:] == [{"r6", "r7"}, {"r4", "r5"}] * 2
+    calls = [set(engine.step().num_scheduled_tokens) for _ in range(4)]
+    assert calls == [{"r4", "r5"}, {"r6", "r7"}] * 2, "the newest wait one step, and no call is empty"
 
 
 def test_parts_of_a_prompt_are_read_in_consecutive_steps(tiny_pair: tuple[Path, Path]) -> None:
@@ -87,8 +87,8 @@ def test_parts_of_a_prompt_are_read_in_consecutive_steps(tiny_pair: tuple[Path, 
         chunks.append(engine.step().num_scheduled_tokens["r0"])
     assert sum(chunks) == 200
     assert len(chunks) == -(-200 // config.scheduler_config.max_num_scheduled_tokens)
-    assert engine.step().num_scheduled_tokens == {}
-    assert engine.step().scheduled_spec_decode_tokens == {"r0": PLACEHOLDERS}
+    for _ in range(3):  # alone, and without empty calls between
+        assert engine.step().scheduled_spec_decode_tokens == {"r0": PLACEHOLDERS}
 
 
 def test_when_some_of_a_batch_must_wait_a_prompt_is_read_on(tiny_pair: tuple[Path, Path]) -> None:
@@ -100,11 +100,98 @@ def test_when_some_of_a_batch_must_wait_a_prompt_is_read_on(tiny_pair: tuple[Pat
     for number in range(4, 8):
         engine.abort(f"r{number}")
     engine.add("r8", 150)
-    calls = [set(engine.step().num_scheduled_tokens) for _ in range(5)]
-    assert calls[0] == {"r0", "r1", "r2", "r3"}, "the smaller batch is the one to join"
-    assert calls[1] == {"r8"}
-    assert calls[2] == {"r0", "r1", "r8"}
-    assert calls[3] == {"r2", "r3", "r8"}
+    calls = [set(engine.step().num_scheduled_tokens) for _ in range(7)]
+    assert calls[0] == {"r0", "r1", "r2"}, "one moves,"
+    assert calls[1] == {"r3", "r8"}, "and the smaller batch is the one to join;"
+    assert calls[2:4] == [{"r0", "r1", "r8"}, {"r2", "r3", "r8"}], "a prompt is read on while another one moves"
+    assert calls[4:] == [{"r0", "r1"}, {"r2", "r3", "r8"}, {"r0", "r1"}]
+
+
+def test_no_call_is_empty_while_requests_run(tiny_pair: tuple[Path, Path]) -> None:
+    engine = two_batches(config_of(tiny_pair))
+    for number in range(5):
+        engine.add(f"r{number}", tokens=10 + 20 * number)
+    engine.run()
+    *busy, last = engine.calls
+    assert all(call.num_scheduled_tokens for call in busy)
+    assert last.num_scheduled_tokens == {}
+    assert last.finished_req_ids, "it tells the ranks of those that ended"
+
+
+def test_without_a_drafter_all_go_on_in_one_batch_and_without_drafts(config: Any) -> None:
+    engine = two_batches(config)
+    for number in range(8):
+        engine.add(f"r{number}", tokens=30)
+    for _ in range(4):
+        engine.step()
+    engine.scheduler._presence.state = State.ABSENT
+    engine.add("late", tokens=30)
+    engine.abort("r0")
+    for _ in range(2):
+        engine.step()  # what was under way comes in, and all meet
+    for _ in range(4):
+        call = engine.step()
+        assert set(call.num_scheduled_tokens) == {*(f"r{number}" for number in range(1, 8)), "late"}
+        assert call.scheduled_spec_decode_tokens == {}
+    engine.run()
+    assert {name: count for name, count in engine.generated.items() if name != "r0"} == dict.fromkeys(
+        [*(f"r{number}" for number in range(1, 8)), "late"], 30
+    )
+
+
+def test_a_new_drafter_joins_when_nothing_is_under_way_and_all_are_read_again(config: Any) -> None:
+    engine = two_batches(config)
+    prompt = list(range(3 * BLOCK))
+    for number in range(8):
+        engine.add(f"r{number}", prompt, tokens=60)
+    for _ in range(6):
+        engine.step()
+    engine.scheduler._presence.state = State.ABSENT
+    for _ in range(4):
+        engine.step()
+    lost_at = len(engine.calls)
+    engine.scheduler._presence.state = State.WAITING
+    generated = dict(engine.generated)
+    first = engine.step()
+    assert engine.scheduler._presence.state is State.JOINING
+    engine.scheduler._presence.join()
+    second = engine.step()
+    assert {*first.num_scheduled_tokens, *second.num_scheduled_tokens} == {f"r{number}" for number in range(8)}
+    assert abs(len(first.num_scheduled_tokens) - len(second.num_scheduled_tokens)) <= 1
+    for call in (first, second):
+        cached = call.scheduled_cached_reqs
+        assert set(cached.all_token_ids) == cached.resumed_req_ids == set(call.num_scheduled_tokens)
+    # The first to be read fills all blocks anew; no block from before is taken for its prefix.
+    (name, *_) = first.num_scheduled_tokens
+    assert first.num_scheduled_tokens[name] >= len(prompt) + generated[name]
+    assert not any(call.scheduled_spec_decode_tokens for call in engine.calls[lost_at:])
+    for call in (first, second):  # from then on with drafts
+        assert engine.step().scheduled_spec_decode_tokens == dict.fromkeys(call.num_scheduled_tokens, PLACEHOLDERS)
+    engine.run()
+    assert set(engine.generated.values()) == {60}
+
+
+def test_few_rows_that_do_better_in_one_batch_get_one(config: Any) -> None:
+    engine = two_batches(config)
+    for size in range(1, 5):
+        engine.scheduler._pace.verify.add(size, 25.0)
+        engine.scheduler._pace.draft.add(size, 10.0)
+    for number in range(8):
+        engine.add(f"r{number}", tokens=30 if number % 2 else 200)
+    while any(engine.generated[f"r{number}"] < 30 for number in (1, 3, 5, 7)):
+        engine.step()
+    for _ in range(3):  # what was under way comes in, and all meet
+        engine.step()
+    for _ in range(4):
+        assert engine.step().num_scheduled_tokens == dict.fromkeys(["r0", "r2", "r4", "r6"], 1 + DRAFTS)
+    for number in range(8, 12):
+        engine.add(f"r{number}", tokens=200)
+    for _ in range(4):
+        engine.step()
+    sizes = {len(engine.step().num_scheduled_tokens) for _ in range(4)}
+    assert sizes == {4}, "with all places taken there are two again"
+    engine.run()
+    assert sum(engine.generated.values()) == 4 * 30 + 8 * 200
 
 
 def test_answers_with_a_grammar_have_no_drafts(config: Any) -> None:
@@ -138,8 +225,10 @@ def test_token_ids_are_sent_only_to_whom_resumes(tiny_pair: tuple[Path, Path]) -
 
 
 def gaps(engine: ImaginedEngine, name: str) -> Iterable[int]:
-    """Calls from one in which the request samples to the next."""
-    return (later - call for call, later in pairwise(n for n, names in enumerate(engine.sampling) if name in names))
+    """From the number of a call in which the request samples to that of the next."""
+    numbers = CallNumbers()
+    numbered = zip(map(numbers.next, engine.calls), engine.sampling, strict=True)
+    return (later - call for call, later in pairwise(number for number, names in numbered if name in names))
 
 
 @pytest.mark.parametrize("seed", range(6))

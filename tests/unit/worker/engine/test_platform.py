@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from worker.engine import platform
+from worker.engine.protocol import EngineStartError
 
 GIB = 1024**3
 
@@ -15,7 +16,7 @@ def test_kv_cache_space(free: int, space: int) -> None:
 
 
 def test_the_users_environment_wins(tmp_path: Path) -> None:
-    environ = {"VLLM_CPU_KVCACHE_SPACE": "7", "VLLM_LOGGING_LEVEL": "DEBUG", "TORCH_COMPILE_DISABLE": "0"}
+    environ = {"VLLM_LOGGING_LEVEL": "DEBUG", "TORCH_COMPILE_DISABLE": "0"}
     given = dict(environ)
     platform.set_environment(environ, [str(tmp_path)], cpu=True)
     platform.set_compiler(environ, eager=True, cpu=True)
@@ -38,10 +39,43 @@ def test_an_engine_mode_may_have_a_worker_of_its_own() -> None:
     assert platform.engine_flags(cpu=True, own_worker=True) == flags[:-2]
 
 
-def test_compiling_stays_possible() -> None:
+def test_memory_is_a_flag_because_a_variable_would_win_over_the_users_flag(tmp_path: Path) -> None:
     environ: dict[str, str] = {}
-    platform.set_compiler(environ, eager=False, cpu=True)
-    assert environ == {}
+    platform.set_environment(environ, [str(tmp_path)], cpu=True)
+    assert "VLLM_CPU_KVCACHE_SPACE" not in environ
+    flags = platform.engine_flags(cpu=True)
+    assert int(flags[flags.index("--kv-cache-memory-bytes") + 1]) in {gib * GIB for gib in range(1, 5)}
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A folder with a program in it."""
+    (tmp_path / "cc++").touch(0o755)
+    return tmp_path
+
+
+def test_eager_is_eager_throughout(tools: Path) -> None:
+    assert platform.compiler_variables({"PATH": ""}, eager=True, cpu=True) == {"TORCH_COMPILE_DISABLE": "1"}
+    assert platform.compiler_variables({"PATH": str(tools), "CXX": "cc++"}, eager=False, cpu=True) == {}
+
+
+@pytest.mark.parametrize("chosen", ["cc++ -march=native", "cc++ g++", "  cc++"])
+def test_a_compiler_may_be_more_than_a_word(chosen: str, tools: Path) -> None:
+    """As in `ccache g++`: what is to be there is the program."""
+    assert platform.compiler_variables({"PATH": str(tools), "CXX": chosen}, eager=False, cpu=True) == {}
+
+
+def test_without_a_compiler_one_line_says_so(tools: Path) -> None:
+    for chosen, name in (({}, r"g\+\+"), ({"CXX": "clang++"}, r"clang\+\+"), ({"CXX": "ccache cc++"}, "ccache:")):
+        with pytest.raises(EngineStartError, match=f"needs a C.. compiler, and there is no {name}") as caught:
+            platform.set_compiler({"PATH": str(tools), **chosen}, eager=False, cpu=True)
+        assert "\n" not in str(caught.value)
+
+
+def test_who_compiles_nothing_needs_no_compiler(tools: Path) -> None:
+    platform.compiler_variables({"PATH": str(tools)}, eager=True, cpu=True)
+    platform.compiler_variables({"PATH": str(tools), "TORCH_COMPILE_DISABLE": "1"}, eager=False, cpu=True)
+    platform.compiler_variables({"PATH": str(tools)}, eager=False, cpu=False)  # a GPU's is Triton's business
 
 
 def test_a_gpu_runs_more_rows_at_once() -> None:

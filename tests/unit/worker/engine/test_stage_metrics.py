@@ -1,4 +1,4 @@
-"""The two-batch engine's rings as Prometheus metrics."""
+"""The two-batch engine's rings, and the presence of its drafter, as Prometheus metrics."""
 
 import time
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from worker.engine.stage_metrics import StageMetrics
+from worker.minedraft.presence import FILE, Presence, State
 from worker.minedraft.stages import DRAFTER, Stage, StageClock, ring_path, verifier_name
 
 MS = 1_000_000
@@ -155,3 +156,60 @@ def test_lost_records_are_counted(tmp_path: Path, registry: CollectorRegistry, m
 def test_without_an_engine_there_is_nothing_to_read(registry: CollectorRegistry) -> None:
     StageMetrics(registry).update()
     assert registry.get_sample_value("minedraft_verify_seconds_count") == 0
+
+
+def drafters(registry: CollectorRegistry) -> tuple[float | None, ...]:
+    """Whether one is there; losses and joins so far."""
+    names = ("up", "losses_total", "joins_total")
+    return tuple(registry.get_sample_value(f"minedraft_drafter_{name}") for name in names)
+
+
+def test_a_drafter_is_up_from_when_it_has_started_and_losses_and_joins_are_counted_once(
+    tmp_path: Path, registry: CollectorRegistry
+) -> None:
+    metrics = StageMetrics(registry)
+    metrics.follow(tmp_path)
+    drafter = Presence(tmp_path)
+    said = []
+    for happens in (
+        lambda: None,
+        lambda: setattr(drafter, "state", State.PRESENT),
+        drafter.lose,
+        lambda: setattr(drafter, "state", State.WAITING),
+        lambda: setattr(drafter, "state", State.JOINING),
+        drafter.join,
+        drafter.give_up,
+        drafter.lose,
+    ):
+        happens()
+        metrics.update()
+        metrics.update()
+        said.append(drafters(registry))
+    assert said == [(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0), (1, 1, 0), (1, 1, 1), (1, 1, 1), (0, 2, 1)]
+
+
+def test_losses_and_joins_of_the_engines_before_stay_counted(tmp_path: Path, registry: CollectorRegistry) -> None:
+    metrics = StageMetrics(registry)
+    for name, losses in (("old", 2), ("new", 1)):
+        (tmp_path / name).mkdir()
+        drafter = Presence(tmp_path / name)
+        drafter.state = State.PRESENT
+        metrics.follow(tmp_path / name)
+        for _ in range(losses):
+            drafter.lose()
+            drafter.join()
+    metrics.follow(tmp_path / "newest")
+    assert drafters(registry) == (0, 3, 3)
+
+
+def test_reading_does_not_make_what_is_the_engines_to_make(tmp_path: Path, registry: CollectorRegistry) -> None:
+    metrics = StageMetrics(registry)
+    metrics.follow(tmp_path)
+    metrics.update()
+    assert not (tmp_path / FILE).exists()
+    (tmp_path / FILE).touch()  # it has made it, and not filled it yet
+    metrics.update()
+    assert drafters(registry) == (0, 0, 0)
+    Presence(tmp_path).state = State.PRESENT
+    metrics.update()
+    assert drafters(registry) == (1, 0, 0)

@@ -78,6 +78,12 @@ def test_options_become_flags() -> None:
     assert "--worker-cls" in default_flags(VllmOptions("m", "n"), cpu=True)
 
 
+def test_memory_is_a_flag_that_the_platforms_own_comes_before() -> None:
+    flags = default_flags(VllmOptions("m", "n", kv_cache_gib=0.5), cpu=True)
+    assert [b for a, b in pairwise(flags) if a == "--kv-cache-memory-bytes"][-1] == str(512 * 1024**2)
+    assert "--kv-cache-memory-bytes" not in default_flags(VllmOptions("m", "n"), cpu=False)
+
+
 def test_a_model_folder_must_have_a_model(tmp_path: Path) -> None:
     with pytest.raises(EngineStartError, match=r"model not found.*config\.json"):
         check_model(str(tmp_path))

@@ -7,7 +7,7 @@ import pytest
 
 from producer.record.models import Row
 from worker.lab import modes
-from worker.lab.bench import DEFAULT_SCENARIOS, SCENARIOS, Wanted, scenario, setups
+from worker.lab.bench import DEFAULT_SCENARIOS, SCENARIOS, Wanted, asked_tokens, scenario, setups
 from worker.lab.profile import Profile
 from worker.lab.profiles import profile
 from worker.lab.side_common import Told
@@ -95,6 +95,19 @@ def test_what_a_side_is_told_survives_the_way_to_it(wanted: Wanted) -> None:
     for setup in setups(wanted, Path("/rows")):
         assert Told.from_json(setup.told.to_json()) == setup.told
         assert setup.told.virtual == (wanted is VIRTUAL)
+
+
+@pytest.mark.parametrize(
+    ("bodies", "found"),
+    [
+        ([{"max_tokens": 9}, {"max_tokens": 4}, {"max_tokens": 512}], (4, 512)),
+        ([{"max_tokens": 9}, {}], (0, 0)),
+        ([{"max_tokens": 9}, {"max_tokens": "many"}], (0, 0)),
+    ],
+)
+def test_what_rows_ask_for(bodies: list[dict[str, object]], found: tuple[int, int]) -> None:
+    rows = [replace(ROWS[0], body=body) for body in bodies]
+    assert asked_tokens(rows) == found
 
 
 def test_nothing_of_a_turn_before_is_reused() -> None:

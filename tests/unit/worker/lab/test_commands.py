@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from worker.lab import bench_cli, plan_cli, report, trace_cli
+from worker.lab.bench import BenchError
+from worker.lab.predict import Workload
 from worker.lab.result import Bench, Result, Scenario, Turn
 
 
@@ -51,6 +53,56 @@ def test_impossible_flags_are_usage_errors(arguments: list[str], capsys: pytest.
         bench_cli.run(arguments)
     assert ended.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--tokens", "--prompt-chars"])
+@pytest.mark.parametrize(
+    "text", ["0", "0..5", "9..8", "4..", "..4", "..", "four", "4..x", "1..2..3", "-1..4", "4-9", ""]
+)
+def test_impossible_lengths_are_usage_errors_of_one_line(
+    flag: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench_cli.run([f"{flag}={text}"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == (
+        f"worker bench: error: argument {flag}: {text!r} is neither a number above 0 nor a range of such, as 4..512"
+    )
+
+
+@pytest.mark.parametrize(("text", "lengths"), [("64", range(64, 65)), ("4..512", range(4, 513)), ("7..7", range(7, 8))])
+def test_lengths_are_a_number_or_a_range(text: str, lengths: range) -> None:
+    asked = bench_cli.parser().parse_args(["--tokens", text, "--prompt-chars", text])
+    assert asked.tokens == asked.prompt_chars == lengths
+
+
+def test_lengths_unless_told() -> None:
+    asked = bench_cli.parser().parse_args([])
+    assert (asked.tokens, asked.prompt_chars) == (range(64, 65), range(600, 601))
+
+
+def test_the_drafts_of_mixed_lengths_are_those_of_their_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[int] = []
+
+    def plan(*_: object, workload: Workload, **__: object) -> object:
+        planned.append(workload.output_tokens)
+        raise BenchError
+
+    monkeypatch.setattr(bench_cli, "plan", plan)
+    arguments = ["--virtual", "qwen3-32b+4b", "-m", "2", "--rows", "9", "--tokens", "4..512"]
+    assert bench_cli.run(arguments) == 2
+    assert planned == [258]
+
+
+def test_rows_too_long_for_the_context_are_refused_before_an_engine_starts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINEDRAFT_CACHE_DIR", str(tmp_path))
+    assert bench_cli.run(["--virtual", "flat:25,10", "--tokens", "2000", "--scenarios", "ar"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("worker bench: row ")
+    assert "are more than a context of 2,048" in said
 
 
 def test_plan_from_a_profile(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from timelines import two_batches
 
 from worker.lab import follow as module
-from worker.lab.follow import choose, engines, follow, load, save
+from worker.lab.follow import StageLog, choose, engines, follow, load, save
 from worker.lab.timeline import FIRST, TraceError
 from worker.minedraft.stages import DRAFTER, RECORD, Stage, StageClock, ring_path
 
@@ -105,6 +105,18 @@ def test_following_sees_what_happens_from_now_on(writing: Path) -> None:
     assert (records[FIRST]["end"][:, Stage.SAMPLE] > before).all()
     drafted = records[DRAFTER]["call"]
     assert drafted.tolist() == list(range(10, drafted[-1] + 1))
+
+
+def test_a_log_keeps_many_times_what_a_ring_holds_while_it_is_read_now_and_then(temporary: Path) -> None:
+    path, clock = engine(temporary, "minedraft-long", 1)
+    log = StageLog()
+    log.follow(path)
+    for call in range(1, 1001):
+        write(clock, call)
+        if call % 15 == 0:
+            log.update()
+    assert log.take()[FIRST]["call"].tolist() == list(range(1, 1001))
+    assert len(log.take()[FIRST]) == 0
 
 
 def test_an_idle_engine_is_an_error(temporary: Path) -> None:

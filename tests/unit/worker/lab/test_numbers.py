@@ -4,8 +4,21 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from worker.lab.numbers import Request, imbalance, steady_of_one, steady_of_two, turn, where_all_before_were
+from worker.lab.numbers import (
+    Request,
+    imbalance,
+    skewed_share,
+    steady_of_one,
+    steady_of_two,
+    tail_s,
+    turn,
+    where_all_before_were,
+    work_imbalance,
+)
+from worker.minedraft import measures
 from worker.minedraft.stages import RECORD, Records, Stage
 
 MS = 1_000_000
@@ -41,6 +54,7 @@ def records(made: Iterable[Records]) -> Records:
     return np.concatenate(list(made))
 
 
+RECORDLESS = np.empty(0, RECORD)
 #: Given at 0 and 10 ms, answered at 100 and 200 ms, 20 tokens in all.
 ROWS = [Request(0.0, 0.1, 5), Request(0.01, 0.2, 15)]
 
@@ -60,6 +74,8 @@ def test_plain_decoding() -> None:
     assert found.verifier_idle_whole == pytest.approx(1 - 60 / 200)
     assert found.hidden_share is found.drafter_idle is found.drafter_idle_whole is None
     assert found.acceptance is found.imbalance is None
+    assert found.work_imbalance is found.skewed_share is found.lane_idle_whole is None
+    assert found.tail_s == pytest.approx(0.1)
     assert found.acceptance_at == ()
     assert (found.seconds, found.tokens, found.tokens_per_s) == (0.2, 20, pytest.approx(100))
     assert found.ms_per_token == 6.5
@@ -121,8 +137,13 @@ def test_two_batches() -> None:
     assert (found.verifier_idle, found.drafter_idle) == (pytest.approx(1 / 11), pytest.approx(5 / 11))
     assert found.verifier_idle_whole == pytest.approx(1 - 100 / 200)
     assert found.drafter_idle_whole == pytest.approx(1 - 60 / 200)
+    assert found.lane_idle_whole == found.verifier_idle_whole  # V is longer
     assert found.acceptance == 0.75
     assert found.imbalance == pytest.approx((1 / 3) / 9)
+    # Nothing verified in 1 and 2, then 6 tokens a call: two requests with two drafts each; 5 in the last.
+    assert found.work_imbalance == pytest.approx((1 + 6 * 0 + 1 / 11) / 8)
+    assert found.skewed_share == pytest.approx(1 / 8)
+    assert found.tail_s is None  # two rows, four places
 
 
 def test_a_slow_drafter_hides_the_passes() -> None:
@@ -131,6 +152,7 @@ def test_a_slow_drafter_hides_the_passes() -> None:
     drafter = records(record(call - 1, draft=(11 * call + 1, 11 * call + 11)) for call in range(1, 9))
     found = turn("psd", {"verifier_0": verifier, "drafter": drafter}, ROWS, 4)
     assert found.steady_steps == 4
+    assert found.lane_idle_whole == found.drafter_idle_whole == pytest.approx(1 - 80 / 200)
     assert found.hidden_share == pytest.approx(3 / 4)
     assert found.step_over_longer == pytest.approx(1.1)
 
@@ -158,6 +180,31 @@ def test_two_batches_are_steady_while_they_have_all_rows_together() -> None:
     assert steady_of_two(verifier, drafter, 8).tolist() == [3, 4]
 
 
+def steady_one_by_one(verifier: Records, drafter: Records, in_flight: int) -> list[int]:
+    """As `steady_of_two`, in its words instead of arrays."""
+    rows = {int(one["call"]): int(one["requests"]) for one in verifier}
+    decoding = {int(one["call"]) for one in verifier if one["prefill"] == 0}
+    return [
+        call
+        for call in measures.steady(verifier, drafter).tolist()
+        if rows[call] + rows[call + 1] >= in_flight and call + 2 in decoding and rows[call + 2] == rows[call]
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 0, 0, 1])), max_size=40))
+def test_steady_calls_are_those_that_one_finds_one_by_one(batches: list[tuple[int, int]]) -> None:
+    """Batches of 0 to 3 rows, of which 0 leave no record."""
+    calls = [(call, rows, prefill) for call, (rows, prefill) in enumerate(batches, 1) if rows]
+    verifier = records(
+        (
+            RECORDLESS,
+            *(record(call, verify=(9 * call, 9 * call + 8), requests=n, prefill=prefill) for call, n, prefill in calls),
+        )
+    )
+    drafter = records((RECORDLESS, *(record(call, draft=(9 * call + 9, 9 * call + 12)) for call, *_ in calls)))
+    assert steady_of_two(verifier, drafter, 4).tolist() == steady_one_by_one(verifier, drafter, 4)
+
+
 def test_acceptance_at_a_position_is_of_those_that_got_there() -> None:
     assert where_all_before_were((0.8, 0.4, 0.4, 0, 0)) == (0.8, 0.5, 1.0, 0)
     assert where_all_before_were(()) == ()
@@ -168,3 +215,43 @@ def test_imbalance_counts_an_empty_batch_as_one() -> None:
     made = records(record(call, requests=n) for call, n in ((2, 4), (3, 2), (5, 4), (9, 4)))
     assert imbalance(made) == pytest.approx((1 / 3 + 1 + 1 + 1 + 1) / 5)
     assert imbalance(made[:1]) is imbalance(made[:0]) is None
+
+
+def work(*amounts: tuple[int, int]) -> Records:
+    """Calls of so many requests that read nothing, each with so many drafts."""
+    return records(
+        record(call, requests=n, drafted=n, accepted=(0,) * drafts) for call, (n, drafts) in enumerate(amounts, 1)
+    )
+
+
+def test_imbalance_of_work_counts_drafts_and_no_prompts() -> None:
+    # 4 requests with 3 drafts each beside 4 without: 16 and 4.
+    assert work_imbalance(work((4, 3), (4, 0))) == pytest.approx(12 / 20)
+    assert imbalance(work((4, 3), (4, 0))) == 0
+    reading = work((4, 3), (4, 3), (4, 3))
+    reading["prefill"][1], reading["drafted"][1] = 3, 3  # one verifies 4 tokens, three read prompts
+    assert work_imbalance(reading) == pytest.approx(12 / 20)
+    assert work_imbalance(reading[:1]) is work_imbalance(reading[:0]) is None
+
+
+def test_pairs_of_calls_are_skewed_by_more_than_a_request_and_more_than_a_tenth() -> None:
+    # A request's work is 5. 20 beside 25 is one more; 25 beside 35 two; 35 beside 36 nothing; 100 beside 110 a tenth.
+    assert skewed_share(work((4, 4), (5, 4))) == 0
+    assert skewed_share(work((5, 4), (7, 4))) == 1
+    assert skewed_share(work((20, 4), (22, 4))) == 0
+    assert skewed_share(work((20, 4), (23, 4))) == 1
+    assert skewed_share(work((4, 4), (5, 4), (7, 4), (7, 4), (5, 4))) == pytest.approx(2 / 4)
+    assert skewed_share(work((4, 4))) is skewed_share(RECORDLESS) is None
+
+
+def test_an_empty_batch_is_skewed() -> None:
+    made = records((work((4, 4)), record(3, requests=4, drafted=4, accepted=(0,) * 4)))  # nobody in call 2
+    assert work_imbalance(made) == 1
+    assert skewed_share(made) == 1
+
+
+def test_the_tail_begins_when_a_place_stays_empty() -> None:
+    # Two places: with the fourth answer of five a place is empty, for the fifth row has the other.
+    assert tail_s([1.0, 7.5, 2.0, 3.0, 4.0], 2) == 3.5
+    assert tail_s([1.0, 7.5, 2.0, 3.0, 4.0], 5) == 6.5
+    assert tail_s([1.0, 2.0], 3) is None

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from producer.record.models import CHAT_URL, COMPLETIONS_URL, Row
-from worker.lab.prompts import PromptError, categories, from_file, rows
+from worker.lab.prompts import PromptError, categories, check_context, from_file, rows
+from worker.lab.tiny import build_tiny_model
 
 
 def text(row: Row) -> str:
@@ -46,6 +47,45 @@ def test_long_prompts_are_cut() -> None:
     whole, cut = rows(["rag"], 5, 1), rows(["rag"], 5, 1, max_prompt_chars=800)
     assert min(len(text(row)) for row in whole) > 2000
     assert [text(row)[:800] for row in whole] == [text(row) for row in cut]
+
+
+def test_lengths_from_a_range_are_even_and_always_the_same() -> None:
+    found = rows([], 5000, range(4, 513))
+    tokens = [row.body["max_tokens"] for row in found]
+    assert (min(tokens), max(tokens)) == (4, 512)
+    assert sum(tokens) / 5000 == pytest.approx(258, abs=10)
+    assert sum(count < 131 for count in tokens) / 5000 == pytest.approx(1 / 4, abs=0.03)
+    assert [row.body["max_tokens"] for row in rows([], 77, range(4, 513))] == tokens[:77]  # of more rows, the first
+
+
+def test_each_prompt_is_cut_to_its_own_length() -> None:
+    whole, cut = rows(["rag"], 60, 1), rows(["rag"], 60, 1, max_prompt_chars=range(40, 1201))
+    lengths = [len(text(row)) for row in cut]
+    assert all(text(one).startswith(text(other)) for one, other in zip(whole, cut, strict=True))
+    assert 40 <= min(lengths) < 150
+    assert 1100 < max(lengths) <= 1200
+    assert len(set(lengths)) > 50
+
+
+def test_the_answers_do_not_depend_on_the_prompts() -> None:
+    one, other = rows([], 50, range(4, 513)), rows([], 50, range(4, 513), max_prompt_chars=range(4, 513))
+    tokens = [row.body["max_tokens"] for row in one]
+    assert tokens == [row.body["max_tokens"] for row in other]
+    cuts = [len(text(row)) for row in rows(["rag"], 50, 1, max_prompt_chars=range(4, 513))]
+    assert cuts != tokens
+
+
+def test_a_range_of_one_is_that_one() -> None:
+    assert rows([], 9, range(5, 6), max_prompt_chars=range(30, 31)) == rows([], 9, 5, max_prompt_chars=30)
+
+
+def test_rows_that_a_context_does_not_hold_are_refused(tmp_path: Path) -> None:
+    model = build_tiny_model(tmp_path / "tiny")
+    check_context(rows([], 200, range(4, 513), max_prompt_chars=range(40, 1201)), model, 2048)
+    with pytest.raises(PromptError, match=r"^row rag-0: a prompt of 1,\d\d\d tokens .* an answer of 512 are more than"):
+        check_context(rows(["rag"], 3, 512, max_prompt_chars=3000), model, 2048)
+    check_context(rows(["rag"], 3, 512, max_prompt_chars=3000), model, 4096)
+    check_context(rows(["rag"], 3, 512), tmp_path, 100)  # whose tokenizer nobody knows
 
 
 def test_a_category_that_is_not_there() -> None:

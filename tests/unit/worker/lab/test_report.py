@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from worker.lab.report import footing, from_json, heading, ratio, table, to_json
+from worker.lab.report import footing, from_json, heading, most_gain, ratio, table, to_json
 from worker.lab.result import Bench, Result, Scenario, Spread, Turn
 
 
@@ -34,6 +34,10 @@ BENCH = Bench(
             acceptance=0.75,
             acceptance_at=(0.8, 0.7),
             imbalance=0.0,
+            work_imbalance=0.041,
+            skewed_share=0.125,
+            lane_idle_whole=0.081,
+            tail_s=7.25,
         ),
         Result(Scenario("run-batch", "run-batch", 8, 0, 2), (Turn(10.0, 900, 90.0),)),
     ),
@@ -61,8 +65,13 @@ def test_measures_are_rows_and_scenarios_columns() -> None:
     assert cells(BENCH, "step / max(t, V)") == [["", "1.015", ""]]
     assert cells(BENCH, "draft 2, reached") == [["", "70.0%", ""]]
     assert cells(BENCH, "imbalance") == [["", "0.000", ""]]
+    assert cells(BENCH, "imbalance of work") == [["", "0.041", ""]]
+    assert cells(BENCH, "skewed pairs") == [["", "12.5%", ""]]
+    assert cells(BENCH, "longer lane's idle") == [["", "8.1%", ""]]
+    assert cells(BENCH, "tail, s") == [["", "7.2", ""]]
     assert cells(BENCH, "verified together") == [["4", "4", "8"]]
     assert not cells(BENCH, "drafter idle, steady")  # nobody has it
+    assert not cells(BENCH, "records lost")
 
 
 def test_throughput_has_its_spread_and_is_compared_turn_by_turn() -> None:
@@ -72,8 +81,43 @@ def test_throughput_has_its_spread_and_is_compared_turn_by_turn() -> None:
     assert ratio(BENCH.results[2], BENCH.results[0], "steady_tokens_per_s") is None
 
 
+def test_the_limit_of_two_batches_is_that_of_the_base_and_stands_below_what_it_limits() -> None:
+    assert most_gain(BENCH.results[0]) == Spread(1.9, 1.9, 1.9)  # 100 and 90 ms
+    slow_drafts = replace(BENCH.results[0].turns[0], verify_ms=50.0)
+    assert most_gain(replace(BENCH.results[0], turns=(slow_drafts,))) == Spread(140 / 90, 140 / 90, 140 / 90)
+    assert cells(BENCH, "limit of that") == [["", "1.90", ""]]
+    lines = [line.strip("│ ").split("│")[0].strip() for line in text(BENCH).splitlines()]
+    assert lines.index("limit of that") > lines.index("tokens/s, whole run") > lines.index("x sd(m)")
+    assert footing(BENCH) not in text(BENCH).splitlines()[-1]
+    assert text(BENCH).splitlines()[-1].strip() == "limit: (V + t) / max(V, t), steady V and t of sd(m)"
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        BENCH.results[1:],  # no base
+        (BENCH.results[0], BENCH.results[2]),  # no two batches
+        (Result(BENCH.results[0].scenario, (Turn(10.0, 900, 90.0, verify_ms=100.0),)), *BENCH.results[1:]),  # no t
+    ],
+)
+def test_without_the_base_its_times_or_two_batches_there_is_no_limit(results: tuple[Result, ...]) -> None:
+    assert "limit" not in text(replace(BENCH, results=results))
+
+
 def test_without_the_base_nothing_is_compared() -> None:
     assert "x sd(m)" not in text(replace(BENCH, results=BENCH.results[1:]))
+
+
+def test_mixed_lengths_are_said() -> None:
+    mixed = replace(BENCH, rows=5000, max_tokens=258, least_tokens=4, most_tokens=512)
+    assert heading(mixed) == "synthetic:105/27: 5,000 rows of 258 tokens in the mean (4 to 512 asked for)"
+    assert heading(replace(mixed, least_tokens=512)) == "synthetic:105/27: 5,000 rows of 258 tokens"
+    assert from_json(to_json(mixed)) == mixed
+
+
+def test_records_that_were_lost_are_said() -> None:
+    lost = replace(BENCH.results[1], turns=(replace(BENCH.results[1].turns[0], lost_records=1234),))
+    assert cells(replace(BENCH, results=(lost,)), "records lost") == [["1,234"]]
 
 
 def test_six_scenarios_fit_into_120_characters() -> None:
@@ -96,7 +140,7 @@ def test_imagined_devices_and_a_machine_that_was_not_quiet_are_marked() -> None:
     assert words.startswith(
         "NO RESULT, the machine was not quiet: another program uses 0.40 cores ([cc] 7) VIRTUAL devices:"
     )
-    assert words.endswith("two cores, devices imagined; medians of 3 turns")
+    assert "two cores, devices imagined; medians of 3 turns" in words
 
 
 def test_json_brings_everything_back() -> None:

@@ -5,30 +5,77 @@ from types import SimpleNamespace as Thing
 from typing import Any
 
 import pytest
-from vllm.v1.executor.multiproc_executor import MultiprocExecutor, WorkerProc
+from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 
-from worker.minedraft import classes, executor
+from worker.minedraft import config, executor
+from worker.minedraft.config import TwoBatchConfig
 from worker.minedraft.executor import MineDraftExecutor
+from worker.minedraft.lanes import CallNumbers
+from worker.minedraft.names import RankDied
+from worker.minedraft.presence import Presence, State
 
-SUCCESS, FAILURE = WorkerProc.ResponseStatus.SUCCESS, WorkerProc.ResponseStatus.FAILURE
+
+class Keeper:
+    """What keeps the drafter, of which there is one, or none."""
+
+    def __init__(self, asked: list[tuple[str, object]]) -> None:
+        self._asked = asked
+        self.serving = False
+        self.drafter: Any = Thing(reply=self._reply, handle=Thing(proc=None), forget=self._forget)
+        self.waiting: Any = None
+        self.ended = self.forgotten = 0
+        self.waited: list[float | None] = []
+
+    def call(self, call: tuple[object, ...], *, replies: bool) -> Any:
+        if self.drafter is not None:
+            self._asked.append(("drafter", (*call, replies)))
+        return self.drafter
+
+    def serve(self) -> None:
+        self.serving = True
+
+    def take_next(self) -> Any:
+        self.drafter, self.waiting = self.waiting, None
+        return self.drafter
+
+    def end(self) -> Any:
+        self.ended += 1
+        return self.drafter
+
+    def _reply(self, timeout: float | None) -> str:
+        self.waited.append(timeout)
+        return "drafter"
+
+    def _forget(self) -> None:
+        self.forgotten += 1
 
 
 class Ranks:
-    """The queues of an executor with two verifiers: what it asks of whom, in order, and what the drafter replies."""
+    """The ranks of an executor with two verifiers: what it asks of whom, in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[tuple[str, object]] = []
-        self.reply: tuple[object, object] = (SUCCESS, "drafter")
 
         def verifiers(_: Any, method: object, *rest: object) -> object:
             self.asked.append(("verifiers", (method, rest[1])))
             return "the one reply" if rest[4] is not None else ["verifier 0", "verifier 1"]
 
         monkeypatch.setattr(MultiprocExecutor, "collective_rpc", verifiers)
+        monkeypatch.setattr(config, "read", lambda: TwoBatchConfig("/engine", 2))
         self.executor = MineDraftExecutor.__new__(MineDraftExecutor)
         self.executor.is_failed = False
-        self.executor._drafter_calls = Thing(enqueue=lambda call: self.asked.append(("drafter", call)))
-        self.executor._drafter_replies = Thing(dequeue=lambda timeout: self.reply)
+        self.executor._presence = self.presence = Presence(None)
+        self.executor._numbers = CallNumbers()
+        self.keeper = Keeper(self.asked)
+        self.executor._drafters = self.keeper  # type: ignore[assignment]
+
+    def lose(self, *, serving: bool) -> None:
+        """The drafter ends while it is asked."""
+
+        def reply(timeout: float | None) -> object:
+            raise RankDied("minedraft::drafter was killed by signal 9")
+
+        self.keeper.drafter.reply, self.keeper.serving = reply, serving
 
 
 @pytest.fixture
@@ -40,28 +87,51 @@ def test_where_every_rank_replies_the_drafter_replies_last(ranks: Ranks) -> None
     replies = ranks.executor.collective_rpc("profile", args=(1,), kwargs={"a": 2})
     assert replies == ["verifier 0", "verifier 1", "drafter"]
     # The drafter is asked first: it has to be at work while vLLM waits for the verifiers.
-    assert ranks.asked == [("drafter", ("profile", (1,), {"a": 2}, None)), ("verifiers", ("profile", (1,)))]
+    assert ranks.asked == [("drafter", ("profile", (1,), {"a": 2}, True)), ("verifiers", ("profile", (1,)))]
+
+
+@pytest.mark.parametrize("timeout", [None, 7.5])
+def test_the_drafters_reply_may_take_as_long_as_the_others(timeout: float | None, ranks: Ranks) -> None:
+    ranks.executor.collective_rpc("profile", timeout)
+    assert ranks.keeper.waited == [timeout]
 
 
 def test_where_one_rank_replies_the_drafter_does_not(ranks: Ranks) -> None:
-    ranks.reply = (FAILURE, "never read")
+    ranks.lose(serving=False)  # its reply is never read
     assert ranks.executor.collective_rpc("execute_model", non_block=True, unique_reply_rank=0) == "the one reply"
-    ((who, call), _) = ranks.asked
-    assert (who, call) == ("drafter", ("execute_model", (), {}, -1))
+    assert ranks.asked[0] == ("drafter", ("execute_model", (), {}, False))
 
 
 def test_the_drafter_may_get_arguments_of_its_own(ranks: Ranks) -> None:
     ranks.executor.collective_rpc("initialize", args=("theirs",), drafter_args=("its own",))
     assert ranks.asked == [
-        ("drafter", ("initialize", ("its own",), {}, None)),
+        ("drafter", ("initialize", ("its own",), {}, True)),
         ("verifiers", ("initialize", ("theirs",))),
     ]
 
 
-def test_what_fails_in_the_drafter_fails(ranks: Ranks) -> None:
-    ranks.reply = (FAILURE, "no memory")
-    with pytest.raises(RuntimeError, match="the drafter failed: no memory"):
+def test_without_a_drafter_the_verifiers_replies_are_all(ranks: Ranks) -> None:
+    ranks.keeper.drafter = None
+    assert ranks.executor.collective_rpc("profile") == ["verifier 0", "verifier 1"]
+    assert ranks.executor.collective_rpc("step", non_block=True, unique_reply_rank=0) == "the one reply"
+    assert [who for who, _ in ranks.asked] == ["verifiers"] * 2
+
+
+@pytest.mark.parametrize("state", State)
+def test_of_one_that_is_lost_while_it_is_asked_no_reply_is_wanted(state: State, ranks: Ranks) -> None:
+    """Its keeper may have noticed before; if it hangs, it does now."""
+    ranks.lose(serving=True)
+    ranks.presence.state = state
+    assert ranks.executor.collective_rpc("profile") == ["verifier 0", "verifier 1"]
+    assert ranks.presence.given_up
+    assert ranks.presence.state is state, "that is for the keeper to say"
+
+
+def test_an_engine_that_starts_cannot_do_without_it(ranks: Ranks) -> None:
+    ranks.lose(serving=False)
+    with pytest.raises(RankDied, match="killed by signal 9"):
         ranks.executor.collective_rpc("profile")
+    assert not ranks.presence.given_up
 
 
 def test_nothing_is_asked_of_ranks_that_have_died(ranks: Ranks) -> None:
@@ -71,22 +141,67 @@ def test_nothing_is_asked_of_ranks_that_have_died(ranks: Ranks) -> None:
     assert ranks.asked == []
 
 
-def test_the_drafters_configuration_is_that_of_a_world_of_one() -> None:
-    def parallel() -> Thing:
-        return Thing(tensor_parallel_size=4, world_size=4, rank=3, worker_cls=classes.VERIFIER)
+def test_once_all_are_warm_the_engine_goes_on_without_a_drafter(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[bool] = []
+    monkeypatch.setattr(MultiprocExecutor, "compile_or_warm_up_model", lambda _: served.append(ranks.keeper.serving))
+    ranks.executor.compile_or_warm_up_model()
+    assert served == [False]
+    assert ranks.keeper.serving
 
-    theirs: Any = Thing(
-        parallel_config=parallel(),
-        speculative_config=Thing(target_parallel_config=parallel(), draft_parallel_config=parallel()),
-    )
-    made = MineDraftExecutor.__new__(MineDraftExecutor)
-    made.vllm_config = theirs
-    own = made._drafter_config(classes.DRAFTER)
-    spec = own.speculative_config
-    for each in (own.parallel_config, spec.target_parallel_config, spec.draft_parallel_config):
-        assert (each.tensor_parallel_size, each.world_size, each.rank) == (1, 1, 0)
-    assert own.parallel_config.worker_cls == classes.DRAFTER
-    assert theirs.parallel_config == parallel(), "the verifiers' own is not touched"
+
+class Steps:
+    """An executor's steps; every step verifies a new request, and so has the next number."""
+
+    def __init__(self, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(
+            MultiprocExecutor, "execute_model", lambda _, step, non_block: ranks.asked.append(("step", non_block))
+        )
+        self._ranks, self._count = ranks, 0
+
+    def next(self) -> list[str]:
+        """What was asked, by whom and of whom."""
+        self._ranks.asked.clear()
+        self._count += 1
+        step = Thing(num_scheduled_tokens={f"r{self._count}": 1}, scheduled_spec_decode_tokens={})
+        self._ranks.executor.execute_model(step, non_block=True)
+        return [who if who == "step" else f"{who}: {asked[0]}" for who, asked in self._ranks.asked]  # type: ignore[index]
+
+
+@pytest.fixture
+def steps(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> Steps:
+    return Steps(ranks, monkeypatch)
+
+
+def test_the_next_drafter_and_the_verifiers_meet_before_its_first_step(ranks: Ranks, steps: Steps) -> None:
+    ranks.keeper.drafter, ranks.keeper.waiting = None, ranks.keeper.drafter
+    for state in (State.ABSENT, State.WAITING):
+        ranks.presence.state = state
+        assert steps.next() == ["step"]
+    ranks.presence.state = State.JOINING
+    assert steps.next() == ["drafter: join", "verifiers: join", "step"]
+    (_, (_, (address, last), _, replies)), (_, (_, theirs)), _ = ranks.asked  # type: ignore[misc]
+    assert address.startswith("/engine/link-"), "no rank has met there"
+    assert last == 2, "the calls that it has missed"
+    assert not replies
+    assert theirs == (address, last)
+    ranks.presence.state = State.PRESENT
+    assert steps.next() == ["step"]
+
+
+def test_each_drafter_is_met_at_a_place_of_its_own(ranks: Ranks, steps: Steps) -> None:
+    ranks.presence.state = State.JOINING
+    addresses = set()
+    for _ in range(2):
+        ranks.keeper.waiting = ranks.keeper.drafter
+        steps.next()
+        addresses.add(ranks.asked[0][1][1][0])  # type: ignore[index]
+    assert len(addresses) == 2
+
+
+def test_nobody_waits_for_one_that_was_lost_before_it_could_join(ranks: Ranks, steps: Steps) -> None:
+    ranks.keeper.drafter = ranks.keeper.waiting = None
+    ranks.presence.state = State.JOINING
+    assert steps.next() == ["step"]
 
 
 class Rank:
@@ -157,7 +272,7 @@ def test_when_the_start_is_over_nobody_is_killed(start: Start) -> None:
 class Running:
     """A process whose pipes close when it dies; its exit code is known a moment later."""
 
-    def __init__(self, name: str, code: int | None) -> None:
+    def __init__(self, name: str, code: int | None = None) -> None:
         self.name = name
         self.exitcode: int | None = None
         self.killed = False
@@ -174,23 +289,80 @@ class Running:
         self.killed = True
 
 
-def test_when_a_rank_dies_it_is_named_and_the_others_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(executor.log, "error", lambda _, exc_info: told.append(str(exc_info)))
-    monkeypatch.setattr(MultiprocExecutor, "shutdown", lambda self: setattr(self, "shutting_down", True))
-    ranks = [Running("minedraft::verifier_0", None), Running("minedraft::drafter", -9)]
-    made = MineDraftExecutor.__new__(MineDraftExecutor)
-    made.is_failed, made.workers = True, [Thing(proc=rank) for rank in ranks]
-    made.shutdown()
-    made.shutdown()
-    assert told == ["minedraft::drafter was killed by signal 9"]
-    assert [rank.killed for rank in ranks] == [True, False]
+class Ending:
+    """An executor that ends: whom vLLM ends with it, and what is told."""
+
+    def __init__(self, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ended_by_vllm: list[list[str]] = []
+        self.told: list[str] = []
+        self.executor, self.keeper = ranks.executor, ranks.keeper
+        self.verifier, self.drafter = Running("minedraft::verifier_0"), Running("minedraft::drafter")
+        self.keeper.drafter.handle.proc = self.drafter
+        self.executor.workers = [Thing(proc=self.verifier)]
+
+        def vllms(made: Any) -> None:
+            if not getattr(made, "shutting_down", False):
+                made.shutting_down = True
+                self.ended_by_vllm.append([worker.proc.name for worker in made.workers])
+
+        monkeypatch.setattr(executor.log, "error", lambda _, exc_info: self.told.append(str(exc_info)))
+        monkeypatch.setattr(MultiprocExecutor, "shutdown", vllms)
 
 
-def test_an_engine_that_ends_lets_its_ranks_end_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MultiprocExecutor, "shutdown", lambda self: None)
-    rank = Running("minedraft::verifier_0", None)
-    made = MineDraftExecutor.__new__(MineDraftExecutor)
-    made.is_failed, made.workers = False, [Thing(proc=rank)]
-    made.shutdown()
-    assert not rank.killed
+@pytest.fixture
+def ending(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> Ending:
+    return Ending(ranks, monkeypatch)
+
+
+def test_an_engine_that_ends_lets_all_its_ranks_end_by_themselves(ending: Ending) -> None:
+    ending.executor.shutdown()
+    ending.executor.shutdown()
+    assert ending.ended_by_vllm == [["minedraft::verifier_0", "minedraft::drafter"]]
+    assert (ending.keeper.ended, ending.keeper.forgotten) == (1, 1)
+    assert not ending.verifier.killed
+    assert not ending.drafter.killed
+    assert ending.told == []
+
+
+def test_an_engine_without_a_drafter_ends_as_well(ending: Ending) -> None:
+    ending.keeper.drafter = None
+    ending.executor.shutdown()
+    assert ending.ended_by_vllm == [["minedraft::verifier_0"]]
+    assert ending.keeper.ended == 1, "nor is another one started"
+
+
+def test_when_a_verifier_dies_it_is_named_and_the_others_are_killed(ending: Ending) -> None:
+    ending.verifier = Running("minedraft::verifier_0", -9)
+    ending.executor.workers = [Thing(proc=ending.verifier)]
+    ending.executor.is_failed = True
+    ending.executor.shutdown()
+    ending.executor.shutdown()
+    assert ending.told == ["minedraft::verifier_0 was killed by signal 9"]
+    assert (ending.verifier.killed, ending.drafter.killed) == (False, True)
+
+
+def test_a_drafter_that_dies_while_the_engine_starts_is_its_end(ending: Ending) -> None:
+    ending.keeper.drafter.handle.proc = Running("minedraft::drafter", 1)
+    called: list[str] = []
+    ending.executor.failure_callback = lambda: called.append("failed")
+    ending.executor._fail("minedraft::drafter ended with exit code 1")
+    assert ending.executor.is_failed
+    assert ending.told == ["minedraft::drafter ended with exit code 1"]
+    assert ending.verifier.killed
+    assert called == ["failed"]
+    ending.executor._fail("again")
+    assert called == ["failed"]
+
+
+def test_one_that_dies_before_anybody_can_be_told_is_its_end_too(ending: Ending) -> None:
+    ending.executor._fail("minedraft::drafter ended with exit code 1")
+    assert ending.executor.is_failed
+    assert len(ending.ended_by_vllm) == 1
+
+
+def test_the_queue_of_calls_is_given_back(ending: Ending) -> None:
+    given_back: list[str] = []
+    ending.executor.rpc_broadcast_mq = Thing(shutdown=lambda: given_back.append("calls"))
+    ending.executor.shutdown()
+    ending.executor.shutdown()
+    assert given_back == ["calls"]

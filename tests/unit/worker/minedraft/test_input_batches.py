@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from steps import step
+from steps import Step, step
 
 from worker.minedraft import input_batches
 from worker.minedraft.input_batches import InputBatches
@@ -25,41 +25,48 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> InputBatches:
     return InputBatches(SimpleNamespace(input_batch=Batch()))
 
 
-def removed(batches: InputBatches, call: object) -> tuple[int, list[str]]:
+def removed(batches: InputBatches, number: int, call: Step) -> tuple[int, list[str]]:
     """Which batch the call got, and the rows that were removed from it."""
-    batch = batches.next(call)  # type: ignore[arg-type]
+    batch = batches.of_call(number, call)
     names, batch.removed = batch.removed, []
     return id(batch), names
 
 
 def test_calls_take_turns_and_rows_stay(batches: InputBatches) -> None:
-    first, _ = removed(batches, step({"a": 1, "b": 1}))
-    second, _ = removed(batches, step({"c": 1}))
+    first, _ = removed(batches, 1, step({"a": 1, "b": 1}))
+    second, _ = removed(batches, 2, step({"c": 1}))
     assert first != second
-    assert removed(batches, step({"a": 1, "b": 1})) == (first, [])
-    assert removed(batches, step({"c": 1})) == (second, [])
+    assert removed(batches, 3, step({"a": 1, "b": 1})) == (first, [])
+    assert removed(batches, 4, step({"c": 1})) == (second, [])
 
 
-def test_an_empty_call_has_its_turn(batches: InputBatches) -> None:
-    first, _ = removed(batches, step({"a": 1}))
-    removed(batches, step())
-    assert removed(batches, step({"a": 1})) == (first, [])
+def test_one_batch_alone_stays_where_it_is(batches: InputBatches) -> None:
+    """Its calls have every second number."""
+    first, _ = removed(batches, 1, step({"a": 1, "b": 1}))
+    assert [removed(batches, number, step({"a": 1, "b": 1})) for number in (3, 5, 7)] == [(first, [])] * 3
+
+
+def test_when_two_batches_become_one_the_rows_of_the_other_are_made_anew(batches: InputBatches) -> None:
+    removed(batches, 1, step({"a": 1}))
+    second, _ = removed(batches, 2, step({"b": 1}))
+    assert removed(batches, 4, step({"a": 1, "b": 1})) == (second, ["a"])
+    assert removed(batches, 6, step({"a": 1, "b": 1})) == (second, [])
 
 
 def test_a_request_that_changes_batches_gets_a_new_row_and_another_when_it_comes_back(batches: InputBatches) -> None:
-    removed(batches, step({"a": 1, "b": 1}))
-    assert removed(batches, step({"a": 1}))[1] == ["a"]
-    assert removed(batches, step({"b": 1}))[1] == []
-    assert removed(batches, step({"a": 1}))[1] == []
-    assert removed(batches, step({"a": 1, "b": 1}))[1] == ["a"]
+    removed(batches, 1, step({"a": 1, "b": 1}))
+    assert removed(batches, 2, step({"a": 1}))[1] == ["a"]
+    assert removed(batches, 3, step({"b": 1}))[1] == []
+    assert removed(batches, 4, step({"a": 1}))[1] == []
+    assert removed(batches, 5, step({"a": 1, "b": 1}))[1] == ["a"]
 
 
 def test_a_prompt_that_is_read_in_both_gets_a_new_row_each_time(batches: InputBatches) -> None:
-    for _ in range(4):
-        assert removed(batches, step(reading={"a": 9}))[1] == ["a"]
+    for number in range(1, 5):
+        assert removed(batches, number, step(reading={"a": 9}))[1] == ["a"]
 
 
 def test_a_name_that_is_used_again_is_new(batches: InputBatches) -> None:
-    removed(batches, step({"a": 1}))
-    removed(batches, step(finished="a"))
-    assert removed(batches, step({"a": 1}))[1] == ["a"]
+    removed(batches, 1, step({"a": 1}))
+    removed(batches, 2, step(finished="a"))
+    assert removed(batches, 3, step({"a": 1}))[1] == ["a"]

@@ -1,14 +1,13 @@
 """What one rank does with drafts in each call; `test_protocol.py` has what all of them do together."""
 
-import queue
 from pathlib import Path
 
 import pytest
 from steps import DRAFTS, MemoryLink, Step, step, table
-from torch import Tensor
 
-from worker.minedraft.lanes import DrafterLane, DraftTable, VerifierLane
+from worker.minedraft.lanes import CallNumbers, DrafterLane, DraftTable, VerifierLane
 from worker.minedraft.link import REJECTED, LinkError
+from worker.minedraft.relay import NO_DRAFT
 from worker.minedraft.stages import Stage, StageClock, StageReader
 
 
@@ -65,32 +64,70 @@ def test_a_message_has_a_row_for_each_request() -> None:
         drafts.store(["a", "b"], [[1]])
 
 
-class Wires:
-    """The two ends of a link that waits for nothing."""
+def test_rows_without_a_draft_leave_none_behind() -> None:
+    drafts = DraftTable()
+    drafts.fill(step(reading={"a": 9, "b": 9}))
+    drafts.store(["a", "b"], [[1, 2], [3, 4]])
+    drafts.store(["a"], [[NO_DRAFT, NO_DRAFT]])
+    assert filled(drafts, step({"a": 2, "b": 2})) == {"a": [0, 0], "b": [3, 4]}, "not those of the call before"
 
-    def __init__(self) -> None:
-        self.down: queue.Queue[Tensor] = queue.Queue()
-        self.up: queue.Queue[Tensor] = queue.Queue()
-        self.verifier = MemoryLink(self.down, [self.up], 0, 0)
-        self.drafter = MemoryLink(self.down, [self.up], None, 0)
+
+def test_drafts_are_forgotten_and_requests_are_not() -> None:
+    drafts = DraftTable()
+    drafts.fill(step(reading={"a": 9, "b": 9}))
+    drafts.store(["a"], [[1, 2]])
+    drafts.forget_drafts()
+    assert len(drafts) == 2
+    assert filled(drafts, step({"a": 2})) == {"a": [0, 0]}
+    drafts.store(["a"], [[5, 6]])
+    assert filled(drafts, step({"a": 2})) == {"a": [5, 6]}
+
+
+def numbers(*calls: Step, last: int = 0) -> list[int]:
+    counted = CallNumbers(last)
+    return [counted.next(call) for call in calls]
+
+
+def test_calls_of_two_batches_are_numbered_one_by_one() -> None:
+    assert numbers(step({"a": 3}), step({"b": 3}), step({"a": 3}), step(), step({"a": 3})) == [1, 2, 3, 4, 5]
+
+
+def test_a_batch_alone_leaves_the_other_ones_numbers_out() -> None:
+    assert numbers(step({"a": 3, "b": 3}), step({"b": 3}), step({"b": 0}), step({"c": 0, "b": 1})) == [1, 3, 5, 7]
+
+
+def test_who_reads_a_prompt_in_consecutive_calls_is_not_alone() -> None:
+    assert numbers(step({"a": 3}, reading={"b": 9}), step({"c": 3}, reading={"b": 9}), step({"a": 3})) == [1, 2, 3]
+
+
+def test_a_batch_is_alone_when_some_of_it_come_again() -> None:
+    assert numbers(step({"a": 3}), step({"b": 3, "a": 3}, reading={"c": 9}), step({"c": 0})) == [1, 3, 5]
+
+
+def test_an_empty_call_lies_between_two_of_a_batch() -> None:
+    assert numbers(step({"a": 3}), step(), step({"a": 3})) == [1, 2, 3]
+
+
+def test_who_comes_later_counts_on() -> None:
+    assert numbers(step(reading={"a": 9}), step({"a": 3}), last=41) == [42, 44]
 
 
 def test_a_verifier_that_does_not_send_records_all_the_same(tmp_path: Path) -> None:
-    wires = Wires()
+    link = MemoryLink()
     clock = StageClock(tmp_path / "ring")
-    lane = VerifierLane(wires.verifier, clock, sends=False)
+    lane = VerifierLane(link, clock, sends=False)
     call = step({"r0": 1})
     lane.begin(call)
     lane.sampled(call, table([[5, REJECTED]]))
     clock.commit()
-    assert wires.down.empty()
+    assert link.down.empty()
     (record,) = StageReader(tmp_path / "ring").read()
     assert record["drafted"] == 1
 
 
 def test_a_verifier_records_what_it_waited_for_and_what_was_accepted(tmp_path: Path) -> None:
     clock = StageClock(tmp_path / "ring")
-    lane = VerifierLane(Wires().verifier, clock, sends=True)
+    lane = VerifierLane(MemoryLink(), clock, sends=True)
     lane.begin(step())  # of no interest, but it has a number
     call = step({"r0": 3, "r1": 3, "r2": 0, "r3": 1}, reading={"r4": 40, "r5": 1})
     lane.begin(call)
@@ -110,8 +147,8 @@ def test_a_verifier_records_what_it_waited_for_and_what_was_accepted(tmp_path: P
 
 
 def test_an_empty_call_leaves_no_record(tmp_path: Path) -> None:
-    wires, clock = Wires(), StageClock(tmp_path / "ring")
-    for lane in (VerifierLane(wires.verifier, clock, sends=True), DrafterLane(wires.drafter, clock)):
+    link, clock = MemoryLink(), StageClock(tmp_path / "ring")
+    for lane in (VerifierLane(link, clock, sends=True), DrafterLane(link, clock)):
         clock.begin(0)
         lane.begin(step())
         clock.commit()
@@ -120,30 +157,86 @@ def test_an_empty_call_leaves_no_record(tmp_path: Path) -> None:
 
 def test_the_drafter_takes_what_vllms_sampler_would_give() -> None:
     """As many columns as the call's longest drafts need, though messages are always as wide as drafts can be."""
-    wires = Wires()
-    lane = DrafterLane(wires.drafter, StageClock(None))
+    link = MemoryLink()
+    lane = DrafterLane(link, StageClock(None))
     for call, columns in ((step({"r0": 1, "r1": 2}), 3), (step(reading={"r0": 9, "r1": 9}), 1)):
         lane.begin(call)
-        wires.down.put(table([[1, REJECTED, REJECTED, REJECTED]] * 2))
+        link.down.put(table([[1, REJECTED, REJECTED, REJECTED]] * 2))
         assert lane.sampled(call).shape == (2, columns)
 
 
 def test_the_drafter_knows_its_drafts_before_they_have_arrived() -> None:
-    wires = Wires()
-    lane = DrafterLane(wires.drafter, StageClock(None))
+    link = MemoryLink()
+    lane = DrafterLane(link, StageClock(None))
     call = step(reading={"r0": 9})
     lane.begin(call)
     lane.drafted(call, table([[4, 5, 6]]))
     call = step({"r0": DRAFTS})
     lane.begin(call)
     assert call.scheduled_spec_decode_tokens == {"r0": [4, 5, 6]}
-    assert wires.up.get_nowait().tolist() == [[4, 5, 6]]
+    assert link.up.get_nowait().tolist() == [[4, 5, 6]]
 
 
 def test_drafts_that_do_not_come_end_the_call() -> None:
-    lane = VerifierLane(Wires().verifier, StageClock(None), sends=True)
+    lane = VerifierLane(MemoryLink(), StageClock(None), sends=True)
     for call in (step({"r0": 1}), step({"r1": 1})):
         lane.begin(call)
         lane.sampled(call, table([[1, REJECTED]]))
     with pytest.raises(LinkError):
         lane.begin(step({"r0": 1}))
+
+
+def verified(lane: VerifierLane, call: Step) -> dict[str, list[int]]:
+    """What a call filled in; it ends, too."""
+    lane.begin(call)
+    if call.num_scheduled_tokens:
+        lane.sampled(call, table([[1, REJECTED]] * len(call.num_scheduled_tokens)))
+    return call.scheduled_spec_decode_tokens
+
+
+def test_a_batch_alone_gets_the_drafts_of_its_call_before() -> None:
+    """Here the drafts are late by a whole call, as between two batches."""
+    link = MemoryLink()
+    lane = VerifierLane(link, StageClock(None), sends=True)
+    verified(lane, step(reading={"r0": 9}))
+    assert verified(lane, step(reading={"r1": 9})) == {}
+    link.send_drafts(table([[1, 2, 3]]))
+    assert verified(lane, step({"r0": 3})) == {"r0": [1, 2, 3]}
+    assert lane.call == 3
+    link.send_drafts(table([[4, 5, 6]]))
+    link.send_drafts(table([[7, 8, 9]]))
+    assert verified(lane, step({"r0": 3, "r1": 3})) == {"r0": [7, 8, 9], "r1": [4, 5, 6]}
+    assert lane.call == 5
+
+
+def test_another_drafter_owes_nothing_and_is_asked_for_nothing_of_before() -> None:
+    class Closed(MemoryLink):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    old, new = Closed(), Closed()
+    lane = VerifierLane(old, StageClock(None), sends=True)
+    old.send_drafts(table([[1, 2, 3]]))
+    verified(lane, step(reading={"r0": 9}))
+    verified(lane, step(reading={"r1": 9}))
+    verified(lane, step({"r0": 3}))
+    lane.rejoin(new)
+    assert (old.closed, new.closed) == (1, 0)
+    assert verified(lane, step({"r1": 3}, reading={"r0": 9})) == {"r1": [0] * 3}
+    new.send_drafts(table([[4, 5, 6], [7, 8, 9]]))
+    assert verified(lane, step({"r0": 3, "r1": 3})) == {"r0": [7, 8, 9], "r1": [4, 5, 6]}
+    assert lane.call == 6, "numbers go on"
+    assert len(lane._table) == 2
+    lane.close()
+    assert new.closed == 1
+
+
+def test_a_drafter_that_joins_counts_as_the_others_do() -> None:
+    link = MemoryLink()
+    lane = DrafterLane(link, StageClock(None), last=7)
+    assert lane.call == 7
+    for call, number in ((step(reading={"r0": 9}), 8), (step({"r0": 3}), 10), (step(), 11), (step({"r0": 3}), 12)):
+        lane.begin(call)
+        assert lane.call == number

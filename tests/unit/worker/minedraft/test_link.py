@@ -1,5 +1,7 @@
 """What a gloo link does with its process group; the integration tests have real ones."""
 
+import gc
+import weakref
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -26,24 +28,31 @@ class Work:
 
 
 class Group:
-    """A process group of two verifiers, 0 and 1, and the drafter, 2."""
+    """A process group of the first verifier, 0, and the drafter, 1."""
 
     def __init__(self, error: str | None = None) -> None:
         self.sent: list[tuple[Tensor, int, int]] = []
         self.works: list[Work] = []
+        self.received: list[int] = []
+        """The rows of each receive."""
+        self.gone = False
         self._error = error
 
-    def size(self) -> int:
-        return 3
-
     def send(self, tensors: Sequence[Tensor], rank: int, tag: int) -> Work:
+        self._fail()
         self.sent.append((tensors[0], rank, tag))
         self.works.append(Work(self._error))
         return self.works[-1]
 
     def recv(self, tensors: Sequence[Tensor], rank: int, tag: int) -> Work:
+        self._fail()
+        self.received.append(len(tensors[0]))
         tensors[0].fill_(rank * 10 + tag)
         return Work(self._error)
+
+    def _fail(self) -> None:
+        if self.gone:
+            raise RuntimeError("gone")
 
 
 def test_rows_of_sampled_ids_are_filled_up() -> None:
@@ -51,19 +60,20 @@ def test_rows_of_sampled_ids_are_filled_up() -> None:
     GlooLink(group, 3, DEADLINE).send_sampled(torch.tensor([[5, 6], [7, REJECTED]]))
     ((message, rank, _),) = group.sent
     assert message.tolist() == [[5, 6, REJECTED, REJECTED], [7, REJECTED, REJECTED, REJECTED]]
-    assert (message.dtype, rank) == (torch.int32, 2)
+    assert (message.dtype, rank) == (torch.int32, 1)
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_drafts_go_to_all_verifiers_as_they_are_now(turned: bool) -> None:
+def test_drafts_go_as_they_are_now(turned: bool) -> None:
     """gloo reads contiguous memory, and later; vLLM's proposer may write its next drafts into the same tensor."""
     group, memory = Group(), torch.tensor([[1, 2], [3, 4]], dtype=torch.int32)
     drafts = memory.T if turned else memory
     ids = drafts.tolist()
     GlooLink(group, 2, DEADLINE).send_drafts(drafts)
     memory.zero_()
-    assert [(message.tolist(), rank) for message, rank, _ in group.sent] == [(ids, 0), (ids, 1)]
-    assert all(message.is_contiguous() for message, _, _ in group.sent)
+    ((message, rank, _),) = group.sent
+    assert (message.tolist(), rank) == (ids, 0)
+    assert message.is_contiguous()
 
 
 def test_directions_do_not_mix() -> None:
@@ -71,10 +81,10 @@ def test_directions_do_not_mix() -> None:
     link = GlooLink(group, 1, DEADLINE)
     link.send_sampled(torch.tensor([[1, 2]]))
     link.send_drafts(torch.tensor([[1]]))
-    (_, _, down), (_, _, up), _ = group.sent
+    (_, _, down), (_, _, up) = group.sent
     assert down != up
     assert link.recv_sampled(4).tolist() == [[down, down]] * 4
-    assert link.recv_drafts(4).tolist() == [[20 + up]] * 4
+    assert link.recv_drafts(4).tolist() == [[10 + up]] * 4
 
 
 def test_a_sender_waits_only_when_too_much_is_under_way() -> None:
@@ -94,3 +104,37 @@ def test_what_gloo_raises_is_a_link_error() -> None:
     with pytest.raises(LinkError, match="did not take a message"):  # noqa: PT012 - which one it is, is not the point
         for _ in range(MAX_OUTSTANDING + 1):
             link.send_sampled(torch.tensor([[1]]))
+
+
+def test_a_receive_is_made_ready_once_and_in_order() -> None:
+    group = Group()
+    link = GlooLink(group, 2, DEADLINE)
+    for requests in (1, 2):
+        link.expect_drafts(requests)
+    assert group.received == [1, 2]
+    assert [link.recv_drafts(requests).shape for requests in (1, 2, 3)] == [(1, 2), (2, 2), (3, 2)]
+    assert group.received == [1, 2, 3]
+
+
+def test_a_receive_that_cannot_be_made_ready_is_a_link_error() -> None:
+    group = Group()
+    group.gone = True
+    link = GlooLink(group, 1, DEADLINE)
+    for receive in (link.expect_sampled, link.expect_drafts, link.recv_sampled, link.recv_drafts):
+        with pytest.raises(LinkError, match="gone"):
+            receive(1)
+    for send in (link.send_sampled, link.send_drafts):
+        with pytest.raises(LinkError, match="gone"):
+            send(torch.tensor([[1]]))
+
+
+def test_a_closed_link_keeps_nothing() -> None:
+    group = Group()
+    alive = weakref.ref(group)
+    link = GlooLink(group, 1, DEADLINE)
+    link.send_sampled(torch.tensor([[1]]))
+    link.expect_drafts(1)
+    link.close()
+    del group
+    gc.collect()
+    assert alive() is None

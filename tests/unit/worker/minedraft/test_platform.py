@@ -1,11 +1,13 @@
 """Where a process that is started computes, on CPUs."""
 
 import os
+from functools import cache
 from types import SimpleNamespace as Thing
 
 import pytest
+from vllm import envs
 
-from worker.minedraft.platform import on_devices
+from worker.minedraft.platform import Devices
 
 #: What vLLM reads of a `VllmConfig` of one rank.
 CONFIG = Thing(
@@ -22,17 +24,34 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
 
 
-def test_a_process_gets_the_cores_and_what_is_started_next_does_not() -> None:
-    before = dict(os.environ)
-    with on_devices(CONFIG, (2, 3)):
+def test_a_process_gets_the_cores_and_what_is_started_next_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, cores = dict(os.environ), os.sched_getaffinity(0)
+    bound: list[object] = []
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, chosen: bound.append(chosen))
+    with Devices(CONFIG, (2, 3)).chosen():
+        assert bound == [(2, 3)]
         assert os.environ["OMP_NUM_THREADS"] == "2"
         assert os.environ["OMP_PLACES"] == "{2,3}"
         assert os.environ["VLLM_CPU_OMP_THREADS_BIND"] == "2,3"
     assert dict(os.environ) == before
+    assert bound == [(2, 3), cores]
+
+
+def test_a_process_that_is_started_when_vllm_no_longer_reads_variables_gets_the_same_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the next drafter is: vLLM's engine process keeps what it has read (`enable_envs_cache`)."""
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
+    devices = Devices(CONFIG, (2, 3))
+    monkeypatch.setattr(envs, "__getattr__", cache(envs.__getattr__))
+    assert envs.VLLM_CPU_OMP_THREADS_BIND == "0|1"
+    with devices.chosen():
+        assert envs.VLLM_CPU_OMP_THREADS_BIND == "0|1", "not read again"
+        assert os.environ["OMP_PLACES"] == "{2,3}"
 
 
 def test_without_cores_it_is_not_bound() -> None:
-    with on_devices(CONFIG, ()):
+    with Devices(CONFIG, ()).chosen():
         assert os.environ["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
         assert "OMP_PLACES" not in os.environ
 
@@ -40,6 +59,6 @@ def test_without_cores_it_is_not_bound() -> None:
 def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VLLM_CPU_OMP_THREADS_BIND")
     before = dict(os.environ)
-    with pytest.raises(ValueError, match="failed"), on_devices(CONFIG, (0,)):
+    with pytest.raises(ValueError, match="failed"), Devices(CONFIG, (0,)).chosen():
         raise ValueError("failed")
     assert dict(os.environ) == before

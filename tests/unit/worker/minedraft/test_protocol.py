@@ -9,43 +9,49 @@ import random
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from itertools import pairwise
 from queue import Queue
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from interleavings import Done, Interleavings, Issued, Meet, Receive, Send, Transport
-from lockstep import Filled, drafted, due, in_lockstep, sampled
-from steps import DRAFTS, MemoryLink, Step, lives, step
-from torch import Tensor
+from interleavings import Done, Interleavings, Issued, Meet, Receive, Relay, Send, Transport
+from lockstep import Fate, Filled, drafted, due, in_lockstep, sampled
+from steps import DRAFTS, MemoryLink, MemoryRelay, Step, lives, step
 
 from worker.minedraft.lanes import DrafterLane, VerifierLane
-from worker.minedraft.link import MAX_OUTSTANDING
+from worker.minedraft.link import MAX_OUTSTANDING, LinkError
+from worker.minedraft.relay import FirstVerifier, OtherVerifier
 from worker.minedraft.stages import StageClock
 
-#: For each call, whether it has requests.
-Pattern = Sequence[bool]
+#: For each call, the names of its requests: one that is in two calls in a row waits for the first to end.
+Pattern = Sequence[str]
 
-LONGEST = 8
+LONGEST = 5
 DEADLINE_S = 60.0
 
 
 def calls_of(pattern: Pattern) -> list[Step]:
-    """Calls of two batches, some of them empty."""
-    return [step({f"r{number % 2}": DRAFTS}) if full else step() for number, full in enumerate(pattern)]
+    return [step(dict.fromkeys(names.split(), DRAFTS)) for names in pattern]
 
 
 def patterns() -> Iterator[Pattern]:
-    """All sequences of full and empty calls. Shorter ones are not superfluous: an engine may stop anywhere."""
+    """All sequences of calls with either request, both or none: two batches that take turns, or one alone.
+
+    Shorter ones are not superfluous: an engine may stop anywhere.
+    """
     for length in range(1, LONGEST + 1):
-        yield from itertools.product([True, False], repeat=length)
+        for pattern in itertools.product(["", "r0", "r1", "r0 r1"], repeat=length):
+            if next((names for names in pattern if names), "r0") != "r1":  # which one is called r0 does not matter
+                yield pattern
 
 
-@pytest.mark.parametrize("transport", [Transport.BUFFERED, Transport.SIDE_QUEUES, Transport.BROADCASTS])
-@pytest.mark.parametrize("verifiers", [1, 2])
+@pytest.mark.parametrize(
+    ("verifiers", "transport"), [(1, Transport.BUFFERED), (2, Transport.BUFFERED), (2, Transport.BROADCASTS)]
+)
 def test_no_order_stops_the_ranks_or_leaves_a_message_behind_an_empty_call(
     verifiers: int, transport: Transport
 ) -> None:
@@ -61,22 +67,37 @@ def test_no_order_stops_the_ranks_or_leaves_a_message_behind_an_empty_call(
 @pytest.mark.parametrize("verifiers", [1, 2])
 def test_one_communicator_for_both_directions_would_stop_them(verifiers: int) -> None:
     """The control: each side would wait for the other to take what it sends."""
-    programs = in_lockstep(calls_of([True, True, True]), verifiers).programs
+    programs = in_lockstep(calls_of(["r0", "r1", "r0"]), verifiers).programs
     (stuck,) = Interleavings(programs, Transport.ONE_COMMUNICATOR).stuck()
-    assert programs[0][stuck[0]] == Send(2, (verifiers,))
-    assert programs[-1][stuck[-1]] == Send(1, tuple(range(verifiers)))
+    assert programs[0][stuck[0]] == Send(2, verifiers)
+    assert programs[-1][stuck[-1]] == Send(1, 0)
 
 
-def test_a_message_is_received_in_the_call_that_needs_it() -> None:
+def test_a_message_is_received_in_the_call_that_needs_it_and_handed_on_at_once() -> None:
     for pattern in patterns():
-        verifier = in_lockstep(calls_of(pattern), 1).programs[0]
-        unread = deque(number for number, full in enumerate(pattern, 1) if full)
-        for number, full in enumerate(pattern, 1):
-            begin = verifier.index(Issued(number)) + 1
-            end = verifier.index(Meet(number) if full else Done(number))
-            newest = number - 2 if full else number - 1
-            wanted = [unread.popleft() for _ in range(sum(call <= newest for call in unread))]
-            assert verifier[begin:end] == [Receive(1, call) for call in wanted], (pattern, number)
+        run = in_lockstep(calls_of(pattern), 2)
+        numbers = numbers_of(pattern)
+        unread = deque(call for call, names in enumerate(pattern, 1) if names)
+        for call, names in enumerate(pattern, 1):
+            newest = numbers[call] - (2 if names else 1)
+            wanted = [unread.popleft() for _ in range(sum(numbers[sent] <= newest for sent in unread))]
+            parts = []
+            for program in run.programs[:2]:
+                begin = next(place for place, op in enumerate(program) if isinstance(op, Issued) and op.call == call)
+                rest = program[begin + 1 :]
+                parts.append(list(itertools.takewhile(lambda op: not isinstance(op, Meet | Done | Issued), rest)))
+            first, other = parts
+            # A relayed message is numbered by the call that it is handed on in.
+            assert first == [op for sent in wanted for op in (Receive(2, sent), Relay(call, (1,)))], (pattern, call)
+            assert other == [Receive(0, call)] * len(wanted), (pattern, call)
+
+
+def numbers_of(pattern: Pattern) -> list[int]:
+    """The numbers of calls, from 1 on: even distances within a batch, though one alone has no calls between its own."""
+    numbers = [0, 1]
+    for before, names in pairwise(pattern):
+        numbers.append(numbers[-1] + (2 if {*before.split()} & {*names.split()} else 1))
+    return numbers
 
 
 @given(seed=st.integers(0, 2**32), length=st.integers(1, 60))
@@ -85,60 +106,130 @@ def test_each_placeholder_stands_for_the_draft_of_its_requests_last_call(seed: i
     run = in_lockstep(calls, 2)
     assert run.filled == [due(calls)] * 3
     assert run.known == [0] * 3
+    assert run.losses == 0
 
 
-def in_threads(calls: Sequence[Step], verifiers: int, seed: int) -> list[Filled]:
-    """Run the lanes, each rank in a thread of its own, as an engine drives them: two calls under way at most."""
-    down: Queue[Tensor] = Queue()
-    up = [Queue[Tensor]() for _ in range(verifiers)]
+def check_losses(calls: Sequence[Step], verifiers: int, fates: Sequence[Fate], joins: Sequence[int]) -> None:
+    """Whatever becomes of the drafters, all verifiers fill in alike, and use what they have got."""
+    run = in_lockstep(calls, verifiers, fates, joins)
+    expected = due(calls, run.received, joins)
+    assert run.filled[:-1] == [expected] * verifiers
+    assert run.filled[-1] == [expected[call - 1] for call in run.drafter_calls], "a drafter knows what is verified"
+    assert run.known[:-1] == [0] * verifiers
+    received = iter(run.received)
+    for drafter, sent in enumerate(run.sent):
+        end = joins[drafter] if drafter < len(joins) else len(calls) + 1
+        got = [call for call in run.received if call in sent]
+        assert got == sent[: len(got)] == list(itertools.islice(received, len(got)))
+        # What is under way when its sender is found to be gone, or when another one joins, is not waited for.
+        missing = len(sent) - len(got)
+        fate = fates[drafter]
+        assert missing <= (MAX_OUTSTANDING // 2 if fate.noticed or end <= len(calls) else 0)
+    assert run.losses <= len(fates)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    length=st.integers(1, 40),
+    verifiers=st.integers(1, 3),
+    fates=st.lists(st.builds(Fate, st.integers(0, 60), st.booleans()), min_size=1, max_size=3),
+    data=st.data(),
+)
+def test_whenever_drafters_die_and_others_join_all_verifiers_fill_in_alike(
+    seed: int, length: int, verifiers: int, fates: list[Fate], data: st.DataObject
+) -> None:
+    count = min(len(fates) - 1, length)
+    joins = sorted(data.draw(st.lists(st.integers(1, length), min_size=count, max_size=count, unique=True)))
+    calls = list(lives(seed, length, joins=joins))
+    check_losses(calls, verifiers, fates[: count + 1], joins)
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+@pytest.mark.parametrize("verifiers", [1, 3])
+def test_a_drafter_may_die_at_every_point(verifiers: int, noticed: bool) -> None:
+    calls = list(lives(7, 25))
+    operations = 3 * sum(bool(call.num_scheduled_tokens) for call in calls)
+    for lived in range(operations + 1):
+        check_losses(calls, verifiers, [Fate(lived, noticed)], [])
+    lost = [in_lockstep(calls, verifiers, [Fate(lived, noticed)]).losses for lived in (0, operations // 2, operations)]
+    assert lost == [1, 1, 0]
+
+
+def in_threads(calls: Sequence[Step], verifiers: int, seed: int, lived: int | None = None) -> list[Filled]:
+    """Run the lanes, each rank in a thread of its own, as an engine drives them: two calls under way at most.
+
+    Args:
+        calls: numbered from 1.
+        verifiers: how many.
+        seed: of how long each waits.
+        lived: the calls after which the drafter dies; None: it lives.
+
+    Returns:
+        What each has filled in, the drafter last.
+    """
+    link, relay = MemoryLink(DEADLINE_S), MemoryRelay(verifiers - 1, DEADLINE_S)
     issued = [Queue[Step]() for _ in range(verifiers + 1)]
     replies: Queue[int] = Queue()
     meet = threading.Barrier(verifiers, timeout=DEADLINE_S)
-
-    def dawdle(chance: random.Random) -> None:
-        for _ in range(chance.choice([0, 0, 1, 5])):
-            os.sched_yield()
+    losses: list[LinkError] = []
 
     def verify(rank: int) -> Filled:
-        lane = VerifierLane(MemoryLink(down, up, rank, DEADLINE_S), StageClock(None), sends=rank == 0)
-        chance, filled = random.Random(f"{seed} {rank}"), []
+        end = OtherVerifier(relay.of(rank)) if rank else FirstVerifier(link, relay, DRAFTS, losses.append)
+        lane = VerifierLane(end, StageClock(None), sends=rank == 0)
+        dawdle, filled = dawdling(f"{seed} {rank}"), []
         for number in range(1, len(calls) + 1):
             call = issued[rank].get(timeout=DEADLINE_S)
-            dawdle(chance)
+            dawdle()
             lane.begin(call)
             filled.append(call.scheduled_spec_decode_tokens)
             if call.num_scheduled_tokens:
                 meet.wait()
-                dawdle(chance)
+                dawdle()
                 lane.sampled(call, sampled(number, call))
             if rank == 0:
                 replies.put(number)
         return filled
 
     def draft() -> Filled:
-        lane = DrafterLane(MemoryLink(down, up, None, DEADLINE_S), StageClock(None))
-        chance, filled = random.Random(f"{seed} drafter"), []
-        for number in range(1, len(calls) + 1):
+        lane = DrafterLane(link, StageClock(None))
+        dawdle, filled = dawdling(f"{seed} drafter"), []
+        for number in range(1, (len(calls) if lived is None else lived) + 1):
             call = issued[-1].get(timeout=DEADLINE_S)
             lane.begin(call)
             filled.append(call.scheduled_spec_decode_tokens)
             if call.num_scheduled_tokens:
-                dawdle(chance)
+                dawdle()
                 assert lane.sampled(call).equal(sampled(number, call))
-                dawdle(chance)
+                dawdle()
                 lane.drafted(call, drafted(number, call))
+        if lived is not None:
+            link.die()
         return filled
 
     with ThreadPoolExecutor(verifiers + 1) as threads:
         ranks = [threads.submit(verify, rank) for rank in range(verifiers)] + [threads.submit(draft)]
-        for number, call in enumerate(calls, 1):
-            if number > 2:
-                assert replies.get(timeout=DEADLINE_S) == number - 2
+        ended = 0
+        for number, (before, call) in enumerate(pairwise([step(), *calls]), 1):
+            alone = before.num_scheduled_tokens.keys() & call.scheduled_spec_decode_tokens.keys()
+            while ended < number - (1 if alone else 2):
+                ended = replies.get(timeout=DEADLINE_S)
             for inbox in issued:
                 inbox.put(deepcopy(call))
         filled = [rank.result() for rank in ranks]
-    assert all(wire.empty() for wire in (down, *up))
+    assert len(losses) == (lived is not None)
+    assert all(inbox.empty() for inbox in relay.inboxes)
+    assert lived is not None or (link.down.empty() and link.up.empty())
     return filled
+
+
+def dawdling(seed: str) -> Callable[[], None]:
+    chance = random.Random(seed)
+
+    def dawdle() -> None:
+        for _ in range(chance.choice([0, 0, 1, 5])):
+            os.sched_yield()
+
+    return dawdle
 
 
 @pytest.fixture
@@ -156,3 +247,12 @@ def _restless() -> Iterator[None]:
 def test_ranks_that_race_fill_in_the_same_drafts(verifiers: int, seed: int) -> None:
     calls = list(lives(seed, 300))
     assert in_threads(calls, verifiers, seed) == [due(calls)] * (verifiers + 1)
+
+
+@pytest.mark.usefixtures("_restless")
+@pytest.mark.parametrize("verifiers", [1, 3])
+@pytest.mark.parametrize("seed", range(2))
+def test_ranks_that_race_use_all_that_a_drafter_sent_before_it_died(verifiers: int, seed: int) -> None:
+    calls, lived = list(lives(seed, 150)), 70
+    expected = due(calls, range(1, lived + 1))
+    assert in_threads(calls, verifiers, seed, lived) == [expected] * verifiers + [expected[:lived]]

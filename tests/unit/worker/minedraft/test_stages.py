@@ -172,15 +172,62 @@ def test_a_ring_of_another_version_is_refused(path: Path, field: str, value: obj
         StageReader(path).read()
 
 
-def test_a_new_clock_starts_a_new_file_and_leaves_the_old_one_to_its_readers(path: Path) -> None:
-    old = StageClock(path)
-    reader = StageReader(path)
+def test_a_ring_that_is_made_anew_is_followed_when_the_old_one_has_been_read(path: Path) -> None:
+    old, reader = StageClock(path), StageReader(path)
     write(old, 1)
     assert read_calls(reader) == [1]
-    write(StageClock(path), 10)
     write(old, 2)
+    new = StageClock(path)
+    write(new, 10, 11)
+    assert read_calls(reader) == [2, 10, 11]
+    write(old, 3)
+    write(new, 12)
+    assert read_calls(reader) == [12], "nobody writes the old one any more"
+    assert read_calls(StageReader(path)) == [10, 11, 12]
+    assert reader.lost == 0
+
+
+def test_a_ring_that_is_half_made_anew_is_followed_later(path: Path, tmp_path: Path) -> None:
+    write(StageClock(tmp_path / "new", capacity=4), 10)
+    new = (tmp_path / "new").read_bytes()
+    old, reader = StageClock(path), StageReader(path)
+    write(old, 1)
+    assert read_calls(reader) == [1]
+    write(old, 2)
+    path.unlink()
+    path.write_bytes(bytes(len(new)))
     assert read_calls(reader) == [2]
-    assert read_calls(StageReader(path)) == [10]
+    assert read_calls(reader) == []
+    path.write_bytes(new)
+    assert read_calls(reader) == [10]
+
+
+def test_what_is_lost_of_several_rings_adds_up(path: Path) -> None:
+    reader = StageReader(path)
+    for lost in (5, 10, 15):
+        write(StageClock(path, capacity=8), *range(12))
+        assert read_calls(reader) == list(range(5, 12))
+        assert reader.lost == lost
+
+
+def test_a_clock_leaves_the_ring_before_to_those_who_read_it(path: Path) -> None:
+    """Who has it mapped must not crash."""
+    write(StageClock(path), 1)
+    mapped = np.memmap(path, np.uint8, "r")
+    before = mapped.tobytes()
+    StageClock(path)
+    assert mapped.tobytes() == before
+
+
+def test_a_call_may_get_its_number_late(path: Path) -> None:
+    clock = StageClock(path)
+    clock.begin(1)
+    clock.start(Stage.SCHEDULE)
+    clock.call(5)
+    clock.commit()
+    (record,) = StageReader(path).read()
+    assert record["call"] == 5
+    assert record["begin"][Stage.SCHEDULE] > 0
 
 
 def test_what_was_committed_survives_kill_9(path: Path) -> None:

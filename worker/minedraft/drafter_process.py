@@ -1,0 +1,154 @@
+"""A drafter's process, seen from the engine process: how it is started, called, asked and ended.
+
+A rank like vLLM's own (`WorkerProc`, `vllm/v1/executor/multiproc_executor.py`, 0.32.0) with a queue of calls of its
+own, in a torch.distributed world of its own.
+"""
+
+import copy
+import math
+import multiprocessing.connection
+import time
+from contextlib import suppress
+from typing import Any
+
+from vllm import envs
+from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
+from vllm.utils.network_utils import get_file_store_init_method
+from vllm.utils.system_utils import get_mp_context
+from vllm.v1.executor.multiproc_executor import UnreadyWorkerProcHandle, WorkerProc, WorkerProcHandle
+
+from worker.minedraft import names, platform
+
+#: How often a process that does not answer is looked at (seconds).
+_LOOK_S = 0.2
+#: How long one that is told to end may take (seconds): a process that is killed leaves shared memory behind.
+_GRACE_S = 2.0
+
+
+class DrafterProcess:
+    """One process, from its start on. All calls come from one thread at a time.
+
+    Args:
+        own: its `VllmConfig` (`of_one_rank`).
+        devices: what it computes on.
+    """
+
+    def __init__(self, own: Any, devices: platform.Devices) -> None:
+        context = get_mp_context()
+        self._lock: Any = context.Lock()  # gone from the system as soon as nobody here holds it
+        self._calls: Any = MessageQueue(1, 1, max_chunk_bytes=envs.VLLM_MQ_MAX_CHUNK_BYTES_MB * 1024 * 1024)
+        with devices.chosen():
+            self._starting: UnreadyWorkerProcHandle = WorkerProc.make_worker_process(
+                vllm_config=own,
+                local_rank=0,
+                rank=0,
+                distributed_init_method=get_file_store_init_method(),
+                input_shm_handle=self._calls.export_handle(),
+                shared_worker_lock=self._lock,
+                is_driver_worker=True,
+                inherited_fds=[] if context.get_start_method() == "fork" else None,
+            )
+        self.proc: Any = self._starting.proc
+        self.handle: WorkerProcHandle | None = None
+
+    def ready(self) -> None:
+        """Wait until it has loaded the draft model.
+
+        Raises:
+            Exception: it has failed (vLLM's own; what it was, the process has logged).
+        """
+        self.handle = WorkerProc.wait_for_ready([self._starting])[0]
+        self.proc.name = names.DRAFTER
+        self._calls.wait_until_ready()
+        self.handle.worker_response_mq.wait_until_ready()
+
+    def call(self, method: str | bytes, args: tuple[Any, ...], kwargs: dict[str, Any], *, replies: bool) -> None:
+        """Have it do something; one that has ended does nothing.
+
+        Args:
+            method: of its worker, or a pickled function.
+            args: of the method.
+            kwargs: of the method.
+            replies: whether `reply` will be called.
+        """
+        waiting = True
+        while waiting:
+            try:
+                self._calls.enqueue((method, args, kwargs, None if replies else -1), timeout=_LOOK_S)
+                waiting = False
+            except TimeoutError:  # the queue is full, and nobody empties a dead reader's
+                waiting = self.alive()
+
+    def reply(self, timeout: float | None = None) -> Any:
+        """The reply to the oldest call that has not been replied to.
+
+        Args:
+            timeout: how long it may take (seconds); None: as long as the process lives.
+
+        Raises:
+            RankDied: it has ended, or does not answer.
+            RuntimeError: what was asked failed.
+        """
+        assert self.handle is not None
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                status, reply = self.handle.worker_response_mq.dequeue(timeout=_LOOK_S)
+            except TimeoutError:
+                if not self.alive():
+                    raise names.RankDied(self.ended()) from None
+                if time.monotonic() > deadline:
+                    raise names.RankDied(f"{names.DRAFTER} does not answer") from None
+                continue
+            if status != WorkerProc.ResponseStatus.SUCCESS:
+                raise RuntimeError(f"the drafter failed: {reply}")
+            return reply
+
+    def alive(self) -> bool:
+        """Whether the process is there."""
+        return not multiprocessing.connection.wait([self.proc.sentinel], timeout=0)
+
+    def ended(self) -> str:
+        """How it ended, in words."""
+        self.proc.join(names.REAP_S)
+        return names.ended(names.DRAFTER, self.proc.exitcode)
+
+    def end(self) -> None:
+        """End it, by force when it takes long, and give back what it shared with this process."""
+        for handle in (self._starting, self.handle):
+            if handle is not None and handle.death_writer is not None:
+                handle.death_writer.close()
+                handle.death_writer = None
+        self.proc.terminate()
+        self.proc.join(_GRACE_S)
+        self.proc.kill()
+        self.proc.join()
+        if self.handle is not None and self.handle.worker_response_mq is not None:
+            self.handle.worker_response_mq.shutdown()
+            with suppress(FileNotFoundError):  # it was made by the process, which removes it unless it was killed
+                self.handle.worker_response_mq.buffer.shared_memory.unlink()
+            self.handle.worker_response_mq = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Give back the shared memory of its calls, and its lock; they go with the last reference."""
+        self._lock = None
+        if self._calls is not None:
+            self._calls.shutdown()
+            self._calls = None
+
+
+def of_one_rank(engine_config: Any, worker_class: str) -> Any:
+    """The engine's configuration as the only rank of a world of one sees it: a copy.
+
+    Args:
+        engine_config: a `VllmConfig`.
+        worker_class: of that rank.
+    """
+    own = copy.deepcopy(engine_config)
+    spec = own.speculative_config
+    for parallel in (own.parallel_config, spec.target_parallel_config, spec.draft_parallel_config):
+        parallel.tensor_parallel_size = parallel.world_size = 1
+        parallel.rank = 0
+    own.parallel_config.worker_cls = worker_class
+    return own

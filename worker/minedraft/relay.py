@@ -1,0 +1,160 @@
+"""How all verifiers get the same drafts, whatever becomes of the drafter.
+
+The first verifier receives them and hands them on; when the drafter is lost it hands on rows of `NO_DRAFT`, and every
+rank fills in the same tokens for them. So one rank alone decides whether there are drafts, and the others never wait
+for the drafter.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from worker.minedraft.link import LinkError, VerifierEnd, meet
+
+#: Stands in rows of drafts that never came.
+NO_DRAFT = -1
+
+
+class Relay:
+    """From the first verifier to the others, through host memory.
+
+    Args:
+        group: a gloo process group of the verifiers.
+        drafts: drafted tokens a request and step.
+        deadline: how long a message may take.
+    """
+
+    def __init__(self, group: Any, drafts: int, deadline: timedelta) -> None:
+        self._group, self._drafts, self._deadline = group, drafts, deadline
+
+    @classmethod
+    def connect(cls, address: str, rank: int, verifiers: int, drafts: int, deadline: timedelta) -> "Relay | None":
+        """Meet the other verifiers; None when there are none.
+
+        Args:
+            address: see `link.meet`.
+            rank: of this verifier.
+            verifiers: how many there are.
+            drafts: drafted tokens a request and step.
+            deadline: how long a message of the drafter may take; a relayed one may take twice as long.
+
+        Raises:
+            LinkError: they did not all come in time.
+        """
+        if verifiers == 1:
+            return None
+        # The others may already wait while the first one still waits for the drafter, for all of its own deadline.
+        return cls(meet(address, "relay", rank, verifiers, 2 * deadline), drafts, 2 * deadline)
+
+    def give(self, drafts: Tensor) -> None:
+        """Hand [requests, drafts] int32 on; verifier 0 only.
+
+        Raises:
+            LinkError: another verifier is gone.
+        """
+        self._broadcast(drafts)
+
+    def take(self, requests: int) -> Tensor:
+        """The next message of verifier 0: [requests, drafts] int32; the others only.
+
+        Raises:
+            LinkError: it did not come in time.
+        """
+        message = torch.empty((requests, self._drafts), dtype=torch.int32)
+        self._broadcast(message)
+        return message
+
+    def _broadcast(self, message: Tensor) -> None:
+        try:
+            self._group.broadcast(message, 0).wait(self._deadline)
+        except RuntimeError as error:
+            raise LinkError(f"the verifiers do not hear each other: {error}") from error
+
+
+class FirstVerifier:
+    """Verifier 0's end of a link, which outlives the drafter.
+
+    Args:
+        link: to the drafter; None: there is none.
+        relay: to the other verifiers, if there are any.
+        drafts: drafted tokens a request and step.
+        on_lost: is told, once, why no drafts will come any more.
+    """
+
+    def __init__(
+        self, link: VerifierEnd | None, relay: Relay | None, drafts: int, on_lost: Callable[[LinkError], None]
+    ) -> None:
+        self._link, self._relay, self._drafts, self._on_lost = link, relay, drafts, on_lost
+
+    def send_sampled(self, sampled: Tensor) -> None:
+        """Send [requests, drafts + 1] ids to the drafter, if there is one."""
+        if self._link is not None:
+            try:
+                self._link.send_sampled(sampled)
+            except LinkError as error:
+                self._lose(error)
+
+    def expect_drafts(self, requests: int) -> None:
+        """So many rows will be received."""
+        if self._link is not None:
+            try:
+                self._link.expect_drafts(requests)
+            except LinkError as error:
+                self._lose(error)
+
+    def recv_drafts(self, requests: int) -> Tensor:
+        """[requests, drafts] int32, the drafter's, or `NO_DRAFT` everywhere.
+
+        Raises:
+            LinkError: another verifier is gone.
+        """
+        drafts = torch.full((requests, self._drafts), NO_DRAFT, dtype=torch.int32)
+        if self._link is not None:
+            try:
+                drafts = self._link.recv_drafts(requests)
+            except LinkError as error:
+                self._lose(error)
+        if self._relay is not None:
+            self._relay.give(drafts)
+        return drafts
+
+    def close(self) -> None:
+        """Give up the link to the drafter."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _lose(self, error: LinkError) -> None:
+        self.close()
+        self._on_lost(error)
+
+
+class OtherVerifier:
+    """What the other verifiers have in place of a link.
+
+    Args:
+        relay: from the first one.
+    """
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+
+    def expect_drafts(self, requests: int) -> None:
+        """Nothing: a broadcast needs no preparation."""
+
+    def recv_drafts(self, requests: int) -> Tensor:
+        """What the first verifier got: [requests, drafts] int32.
+
+        Raises:
+            LinkError: it is gone.
+        """
+        return self._relay.take(requests)
+
+    def send_sampled(self, sampled: Tensor) -> None:
+        """Nothing: the first one does."""
+
+    def close(self) -> None:
+        """Nothing."""
