@@ -17,7 +17,7 @@ from producer.record.models import Row
 from worker.engine.vllm import VllmEngine, VllmOptions
 from worker.minedraft.measures import summary
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.full]  # an engine of its own
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
