@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from worker.backoff import Backoff
-from worker.engine import vllm_plugin
+from worker.engine.vllm_plugin import forget_errors
 from worker.minedraft import names
 from worker.minedraft.drafter_process import DrafterProcess
 from worker.minedraft.presence import Presence, State
@@ -153,7 +153,7 @@ class DrafterKeeper:
             self._closing.set()
             self._failed(how)
             return
-        vllm_plugin.forget_errors()  # its own; the engine goes on
+        forget_errors()  # its own; the engine goes on
         with self._handover:
             self._presence.lose()
             self._lost.append(drafter)
@@ -197,7 +197,7 @@ class DrafterKeeper:
         if self._closing.is_set() or failures or starting.is_alive():
             how = failures[0] if failures else "it does not get ready"
             drafter.end()
-            vllm_plugin.forget_errors()
+            forget_errors()
             if not self._closing.is_set():
                 log.error("%s cannot start: %s", names.DRAFTER, how)
             return

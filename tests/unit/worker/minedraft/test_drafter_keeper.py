@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from worker.backoff import Backoff
-from worker.engine import vllm_plugin
 from worker.minedraft import drafter_keeper
 from worker.minedraft.drafter_keeper import Call, DrafterKeeper
 from worker.minedraft.presence import Presence, State
@@ -301,7 +300,7 @@ def test_what_goes_wrong_while_it_is_looked_is_told_and_does_not_end_the_looking
         if wrong:
             raise wrong.pop(0)
 
-    monkeypatch.setattr(vllm_plugin, "forget_errors", forget)
+    monkeypatch.setattr(drafter_keeper, "forget_errors", forget)
     stand.made[0].die()
     assert stand.await_joined() is stand.made[1]
     assert "no such file" in caplog.text
@@ -319,7 +318,7 @@ def test_after_something_went_wrong_it_is_not_looked_again_at_once(
         raise OSError("no such file")
 
     stand.serving()
-    monkeypatch.setattr(vllm_plugin, "forget_errors", forget)
+    monkeypatch.setattr(drafter_keeper, "forget_errors", forget)
     stand.made[0].die()
     until(lambda: bool(looks))
     time.sleep(0.05)
