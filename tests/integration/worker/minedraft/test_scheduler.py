@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from integration.worker.minedraft.imagined_engine import BLOCK, DRAFTS, ImaginedEngine, config_of
 from lockstep import due, in_lockstep
+from vllm.v1.core.sched.interface import PauseState
 
 from worker.minedraft.checks import Unfit
 from worker.minedraft.lanes import CallNumbers
@@ -169,6 +170,19 @@ def test_a_new_drafter_joins_when_nothing_is_under_way_and_all_are_read_again(co
         assert engine.step().scheduled_spec_decode_tokens == dict.fromkeys(call.num_scheduled_tokens, PLACEHOLDERS)
     engine.run()
     assert set(engine.generated.values()) == {60}
+
+
+def test_an_engine_that_is_paused_comes_to_rest_and_goes_on(config: Any) -> None:
+    engine = two_batches(config)
+    for number in range(8):
+        engine.add(f"r{number}", tokens=30)
+    for _ in range(5):
+        engine.step()
+    engine.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+    assert not engine.scheduler.has_requests(), "no empty calls until what is under way has come in"
+    engine.scheduler.set_pause_state(PauseState.UNPAUSED)
+    engine.run()
+    assert set(engine.generated.values()) == {30}
 
 
 def test_few_rows_that_do_better_in_one_batch_get_one(config: Any) -> None:
