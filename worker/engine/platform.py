@@ -4,7 +4,6 @@ Environment variables are defaults: what the user has set wins. All of this must
 reads most of them once.
 """
 
-import shlex
 import shutil
 from collections.abc import Mapping, MutableMapping, Sequence
 from importlib import metadata
@@ -79,12 +78,11 @@ def compiler_variables(environ: Mapping[str, str], *, eager: bool, cpu: bool) ->
         return {}
     if eager:
         return {} if _NO_COMPILING in environ else {_NO_COMPILING: "1"}
-    compiler = next(
-        iter(shlex.split(environ.get("CXX", "g++"))), ""
-    )  # as PyTorch chooses it; `ccache g++` is two words
+    wanted = environ.get("CXX", "g++")  # as PyTorch chooses it
+    compiler, *_ = wanted.split() or [wanted]  # `ccache g++` is a program and its first word
     if shutil.which(compiler, path=environ.get("PATH")) is None:
         raise EngineStartError(
-            f"--no-enforce-eager needs a C++ compiler, and there is no {compiler}: install it, "
+            f"--no-enforce-eager needs a C++ compiler, and there is no {compiler or repr(wanted)}: install it, "
             "name another one in CXX, or leave the flag out"
         )
     return {}

@@ -58,6 +58,11 @@ class StageLog:
         self._readers: dict[str, StageReader] = {}
         self._pieces: dict[str, list[Records]] = {}
 
+    @property
+    def lost(self) -> int:
+        """Records of this engine that were overwritten before they were read."""
+        return sum(reader.lost for reader in self._readers.values())
+
     def follow(self, folder: Path) -> None:
         """The rings of a new engine are in `folder`."""
         self._folder, self._readers = folder, {}

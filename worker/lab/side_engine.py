@@ -27,7 +27,7 @@ async def opened(told: Told) -> AsyncIterator[Callable[[], Awaitable[Answered]]]
     rows = prompts.from_file(told.rows)
     in_flight, mode = told.options.max_num_seqs, told.options.mode
     at_hand = (1 + _WAITING) * in_flight
-    log, times = _CountingLog(), TokenTimes()
+    log, times = StageLog(), TokenTimes()
     engine = VllmEngine(told.options, log)
     await engine.start()
 
@@ -76,12 +76,3 @@ async def answer_all(engine: Engine, rows: Sequence[Row], at_hand: int) -> tuple
     await asyncio.gather(*(give() for _ in range(min(at_hand, len(rows)))))
     pairs = [found[index] for index in range(len(rows))]
     return [request for request, _ in pairs], [answer for _, answer in pairs]
-
-
-class _CountingLog(StageLog):
-    """Knows how many records were overwritten before they were read."""
-
-    @property
-    def lost(self) -> int:
-        """Of all rings since the engine was started."""
-        return sum(reader.lost for reader in self._readers.values())

@@ -78,7 +78,7 @@ def plan_turn(ready: Sequence[Load], under_way: int, joining: Sequence[Joining],
         joining: waiting requests that fit, first come first. Those who are not admitted count for the other batch, so
             it must be possible to admit all of them, in this turn and the next.
         together: make one batch of both, to be drafted for and verified in turn. Nobody goes on while something is
-            under way, except who is not movable: here only those that read their prompt should be so.
+            under way, except who is not movable: readers, and those that may end with their next token.
 
     Returns:
         The plan. Newcomers join first come first; those who change batches are the newest that fit.

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 FILE = "drafter.presence"
-_FIELDS = ("state", "losses", "joins", "given_up")
+_STATE, _LOSSES, _JOINS, _GIVEN_UP = range(4)
+_FIELDS = 4
 
 
 class State(IntEnum):
@@ -43,10 +44,10 @@ class Presence:
 
     def __init__(self, folder: Path | None) -> None:
         if folder is None:
-            self._numbers = np.zeros(len(_FIELDS), np.int64)
+            self._numbers = np.zeros(_FIELDS, np.int64)
             self.state = State.PRESENT
             return
-        size = len(_FIELDS) * np.dtype(np.int64).itemsize
+        size = _FIELDS * np.dtype(np.int64).itemsize
         with os.fdopen(os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o600), "rb+") as file:
             os.ftruncate(file.fileno(), size)  # whoever comes first makes it; the same size again changes nothing
             self._numbers = np.frombuffer(mmap.mmap(file.fileno(), size), np.int64)
@@ -68,44 +69,44 @@ class Presence:
     @property
     def state(self) -> State:
         """Where the drafter is."""
-        return State(int(self._numbers[0]))
+        return State(int(self._numbers[_STATE]))
 
     @state.setter
     def state(self, state: State) -> None:
-        self._numbers[0] = state
+        self._numbers[_STATE] = state
 
     @property
     def drafting(self) -> bool:
         """Whether rows that are scheduled now will have drafts."""
-        return int(self._numbers[0]) >= State.JOINING
+        return int(self._numbers[_STATE]) >= State.JOINING
 
     @property
     def losses(self) -> int:
         """How often it was lost."""
-        return int(self._numbers[1])
+        return int(self._numbers[_LOSSES])
 
     @property
     def joins(self) -> int:
         """How often another one has joined."""
-        return int(self._numbers[2])
+        return int(self._numbers[_JOINS])
 
     @property
     def given_up(self) -> bool:
         """Whether the first verifier has heard nothing from it for too long, or was cut off."""
-        return bool(self._numbers[3])
+        return bool(self._numbers[_GIVEN_UP])
 
     def lose(self) -> None:
         """Its process has ended."""
         if self.state == State.PRESENT:
-            self._numbers[1] += 1
+            self._numbers[_LOSSES] += 1
         self.state = State.ABSENT
 
     def join(self) -> None:
         """Another one takes part from now on."""
-        self._numbers[3] = 0
-        self._numbers[2] += 1
+        self._numbers[_GIVEN_UP] = 0
+        self._numbers[_JOINS] += 1
         self.state = State.PRESENT
 
     def give_up(self) -> None:
         """The first verifier goes on without it: it had better end."""
-        self._numbers[3] = 1
+        self._numbers[_GIVEN_UP] = 1

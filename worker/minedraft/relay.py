@@ -5,7 +5,8 @@ rank fills in the same tokens for them. So one rank alone decides whether there 
 for the drafter.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -91,19 +92,15 @@ class FirstVerifier:
 
     def send_sampled(self, sampled: Tensor) -> None:
         """Send [requests, drafts + 1] ids to the drafter, if there is one."""
-        if self._link is not None:
-            try:
+        with self._outlived():
+            if self._link is not None:
                 self._link.send_sampled(sampled)
-            except LinkError as error:
-                self._lose(error)
 
     def expect_drafts(self, requests: int) -> None:
         """So many rows will be received."""
-        if self._link is not None:
-            try:
+        with self._outlived():
+            if self._link is not None:
                 self._link.expect_drafts(requests)
-            except LinkError as error:
-                self._lose(error)
 
     def recv_drafts(self, requests: int) -> Tensor:
         """[requests, drafts] int32, the drafter's, or `NO_DRAFT` everywhere.
@@ -112,11 +109,9 @@ class FirstVerifier:
             LinkError: another verifier is gone.
         """
         drafts = torch.full((requests, self._drafts), NO_DRAFT, dtype=torch.int32)
-        if self._link is not None:
-            try:
+        with self._outlived():
+            if self._link is not None:
                 drafts = self._link.recv_drafts(requests)
-            except LinkError as error:
-                self._lose(error)
         if self._relay is not None:
             self._relay.give(drafts)
         return drafts
@@ -127,9 +122,14 @@ class FirstVerifier:
             self._link.close()
             self._link = None
 
-    def _lose(self, error: LinkError) -> None:
-        self.close()
-        self._on_lost(error)
+    @contextmanager
+    def _outlived(self) -> Iterator[None]:
+        """What the drafter cannot do any more inside the block is left undone, from then on."""
+        try:
+            yield
+        except LinkError as error:
+            self.close()
+            self._on_lost(error)
 
 
 class OtherVerifier:

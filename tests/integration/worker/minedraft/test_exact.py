@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 import pytest_asyncio
 from integration.worker.engine.real_engine import chat, completion
 from integration.worker.minedraft.both_engines import (
-    SERVED,
     Rings,
     ask,
     ask_plain,
@@ -26,7 +24,6 @@ from integration.worker.minedraft.cases import (
     BUDGET,
     CASES,
     CONTEXT,
-    FLAGS,
     GENERATED,
     MANY,
     ONE_MORE,
@@ -45,20 +42,6 @@ from worker.minedraft.measures import summary
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Answers = dict[str, list[Answer]]
-
-
-@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.full)], ids=["TP1", "TP2"])
-def options(request: pytest.FixtureRequest, tiny_pair: tuple[Path, Path]) -> dict[str, Any]:
-    target, draft = map(str, tiny_pair)
-    return {
-        "model": target,
-        "served_model_name": SERVED,
-        "draft_model": draft,
-        "tensor_parallel_size": request.param,
-        "num_speculative_tokens": 3,
-        "max_num_seqs": 8,
-        "engine_args": FLAGS,
-    }
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -16,7 +16,6 @@ import psutil
 import pytest
 import pytest_asyncio
 from integration.worker.minedraft.both_engines import (
-    SERVED,
     Rings,
     ask,
     ask_plain,
@@ -25,7 +24,7 @@ from integration.worker.minedraft.both_engines import (
     ranks,
     running,
 )
-from integration.worker.minedraft.cases import CASES, FLAGS, GENERATED
+from integration.worker.minedraft.cases import CASES, GENERATED
 from leftovers import MARK, Leftovers
 
 from producer.record.models import Answer
@@ -164,20 +163,6 @@ def starting() -> list[psutil.Process]:
     known = {process.pid for process in named.values()}
     children = named[names.ENGINE].children()
     return [child for child in children if child.pid not in known and "spawn_main" in " ".join(child.cmdline())]
-
-
-@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.full)], ids=["TP1", "TP2"])
-def options(request: pytest.FixtureRequest, tiny_pair: tuple[Path, Path]) -> dict[str, Any]:
-    target, draft = map(str, tiny_pair)
-    return {
-        "model": target,
-        "served_model_name": SERVED,
-        "draft_model": draft,
-        "tensor_parallel_size": request.param,
-        "num_speculative_tokens": 3,
-        "max_num_seqs": 8,
-        "engine_args": FLAGS,
-    }
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
