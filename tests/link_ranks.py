@@ -141,7 +141,7 @@ def _serve(pipe: Connection) -> None:
             if hasattr(ends, method):
                 value = getattr(ends, method)(*arguments)
             elif method.startswith("send"):
-                getattr(ends.end, method)(torch.tensor(arguments[0], dtype=torch.int32))
+                getattr(ends.end, method)(torch.tensor(arguments[0]))
             else:
                 value = getattr(ends.end, method)(*arguments)
         except LinkError as error:

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from interleavings import Done, Issued, Meet, Operation, Receive, Relay, Send
-from steps import DRAFTS, draft_ids, sampled_ids, table
+from steps import DRAFTS, draft_ids, drawn, proposals_of, sampled_ids, table
 from torch import Tensor
 
 from worker.minedraft.lanes import CallNumbers, DrafterLane, Step, VerifierLane
@@ -95,6 +95,19 @@ class Pair:
         self._first.received.append(self._up[0][0])
         return self._first.take(self._up, self._rank, requests)
 
+    def expect_proposals(self, requests: int, vocabulary: int) -> None:
+        assert vocabulary == 1
+        self._notice()
+        self._expected[0].append(requests)
+
+    def recv_proposals(self, requests: int, vocabulary: int) -> Tensor:
+        assert vocabulary == 1
+        assert self._expected[0].popleft() == requests
+        if not self._up:
+            assert self.dead, "this would wait for ever"
+            raise LinkError("it is gone")
+        return self._first.take(self._up, self._rank, requests)
+
     def expect_sampled(self, requests: int) -> None:
         self._live()
         self._expected[1].append(requests)
@@ -109,6 +122,11 @@ class Pair:
         self.sent.append(self._drafter.call)
         self._drafter.program.append(Send(self._drafter.call, 0))
         self._up.append((self._drafter.call, drafts))
+
+    def send_proposals(self, proposals: Tensor) -> None:
+        self._live()
+        self._drafter.program.append(Send(self._drafter.call, 0))
+        self._up.append((self._drafter.call, proposals))
 
     def close(self) -> None:
         self.closed = True
@@ -153,6 +171,10 @@ class TapedRelayEnd:
     def take(self, requests: int) -> Tensor:
         return self.tape.take(self.wire, 0, requests)
 
+    def take_proposals(self, requests: int, vocabulary: int) -> Tensor:
+        assert vocabulary == 1
+        return self.take(requests)
+
 
 @dataclass
 class Run:
@@ -162,6 +184,8 @@ class Run:
     """Of each rank; of the drafter that came last."""
     filled: list[Filled]
     """Of each rank; of all drafters together, for the calls that they took part in."""
+    proposed: list[list[dict[str, float]]]
+    """Of each verifier, for each call, what `proposals_of` has for the drafts that are verified with one."""
     drafter_calls: list[int]
     """Those calls."""
     known: list[int]
@@ -206,26 +230,37 @@ class _Ranks:
         self._pairs: list[Pair] = []
         self._drafter = self._another(fate, 0)
         ends = [self._end(rank) for rank in range(verifiers)]
-        self._lanes = [VerifierLane(end, StageClock(None), sends=rank == 0) for rank, end in enumerate(ends)]
+        self._lanes = [
+            VerifierLane(end, StageClock(None), sends=rank == 0, vocabulary=1) for rank, end in enumerate(ends)
+        ]
         self._filled: list[Filled] = [[] for _ in range(verifiers + 1)]
+        self._proposed: list[list[dict[str, float]]] = [[] for _ in range(verifiers)]
+        self._running: set[str] = set()
+        self._strange: set[str] = set()
+        """Requests that the newest drafter has not known from their first call on."""
         self._drafter_calls: list[int] = []
 
     def join(self, fate: Fate, last: int) -> None:
         """Let another drafter take part after a call."""
         self._drafter = self._another(fate, last)
+        self._strange = set(self._running)
         for rank, lane in enumerate(self._lanes):
             lane.rejoin(self._end(rank))
 
     def run(self, call: int, step: Step, after: int) -> None:
         """Run a call, which the engine makes when another one has ended."""
+        self._running -= step.finished_req_ids
+        self._strange -= step.finished_req_ids
+        self._running |= step.num_scheduled_tokens.keys()
         for rank, (tape, lane) in enumerate(zip(self._tapes, self._lanes, strict=True)):
             tape.issue(call, after)
             copy = deepcopy(step)
             lane.begin(copy)
             self._filled[rank].append(copy.scheduled_spec_decode_tokens)
+            self._proposed[rank].append({name: float(rows[0, 0]) for name, rows in lane.proposals.items()})
             if step.num_scheduled_tokens:
                 tape.program.append(Meet(call))
-                lane.sampled(copy, sampled(call, step))
+                lane.sampled(copy, sampled(call, step), drawn(step))
         if not self._pairs[-1].dead:
             with suppress(Dead):
                 self._draft(call, step, after)
@@ -236,6 +271,7 @@ class _Ranks:
         return Run(
             [tape.program for tape in (*self._tapes, self._drafter_tape)],
             self._filled,
+            self._proposed,
             self._drafter_calls,
             [len(lane._table) for lane in (*self._lanes, self._drafter)],
             [pair.sent for pair in self._pairs],
@@ -252,7 +288,8 @@ class _Ranks:
         self._filled[-1].append(copy.scheduled_spec_decode_tokens)
         if step.num_scheduled_tokens:
             assert self._drafter.sampled(copy).equal(sampled(call, step))
-            self._drafter.drafted(copy, drafted(call, step))
+            known = [name for name in drawn(step) if name not in self._strange]
+            self._drafter.drafted(copy, drafted(call, step), proposals_of(call, known) if known else None)
 
     def _another(self, fate: Fate, last: int) -> DrafterLane:
         self._drafter_tape = Tape()
@@ -312,3 +349,31 @@ def due(calls: Sequence[Step], came: Collection[int] | None = None, joins: Colle
         )
         last |= dict.fromkeys(step.num_scheduled_tokens, call)
     return filled
+
+
+def due_proposals(calls: Sequence[Step], joins: Collection[int] = ()) -> list[dict[str, float]]:
+    """For each call, what `proposals_of` has for the drafts that are verified with one, where no drafter is lost.
+
+    Those of drafts that are verified for the first time, and of requests that the drafter knows from their beginning.
+
+    Args:
+        calls: numbered from 1.
+        joins: calls before which another drafter has joined.
+    """
+    fresh: dict[str, float] = {}
+    running: set[str] = set()
+    strange: set[str] = set()
+    proposed = []
+    for call, step in enumerate(calls, 1):
+        if call in joins:
+            fresh, strange = {}, set(running)
+        running = (running - step.finished_req_ids) | step.num_scheduled_tokens.keys()
+        strange -= step.finished_req_ids
+        for name in step.finished_req_ids:
+            fresh.pop(name, None)
+        proposed.append({name: fresh.pop(name) for name in step.scheduled_spec_decode_tokens if name in fresh})
+        for name in step.num_scheduled_tokens:
+            fresh.pop(name, None)
+        known = [name for name in drawn(step) if name not in strange]
+        fresh |= {name: float(rows[0, 0]) for name, rows in zip(known, proposals_of(call, known), strict=True)}
+    return proposed

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from worker.minedraft import lanes
 from worker.minedraft.link import LinkError
 
 DRAFTS = 3
@@ -157,6 +158,16 @@ def sampled_ids(call: int, request: str) -> list[int]:
     return [-token for token in draft_ids(call, request)] + [1]
 
 
+def drawn(step: lanes.Step) -> list[str]:
+    """Requests of a call whose drafts are drawn from proposals: every third one, from r2 on."""
+    return [name for name in step.num_scheduled_tokens if int(name[1:]) % 3 == 2]
+
+
+def proposals_of(call: int, requests: Sequence[str]) -> Tensor:
+    """[requests, DRAFTS, 1] what stands for proposals in a call."""
+    return torch.tensor([[[call + int(name[1:]) / 1000]] * DRAFTS for name in requests], dtype=torch.float64)
+
+
 def table(rows: Sequence[Sequence[int]]) -> Tensor:
     return torch.tensor(rows, dtype=torch.int32)
 
@@ -190,6 +201,17 @@ class MemoryLink:
 
     def recv_drafts(self, requests: int) -> Tensor:
         return _take(self.up, requests, self._deadline_s)
+
+    def send_proposals(self, proposals: Tensor) -> None:
+        self.up.put(proposals)
+
+    def expect_proposals(self, requests: int, vocabulary: int) -> None:
+        pass
+
+    def recv_proposals(self, requests: int, vocabulary: int) -> Tensor:
+        message = _take(self.up, requests, self._deadline_s)
+        assert message.shape[2] == vocabulary
+        return message
 
     def die(self) -> None:
         """The drafter is gone: nothing comes after what it has sent."""
@@ -229,6 +251,11 @@ class MemoryRelayEnd:
 
     def take(self, requests: int) -> Tensor:
         return _take(self.inbox, requests, self.deadline_s)
+
+    def take_proposals(self, requests: int, vocabulary: int) -> Tensor:
+        message = _take(self.inbox, requests, self.deadline_s)
+        assert message.shape[2] == vocabulary
+        return message
 
 
 def _take(inbox: "queue.Queue[Tensor | None]", requests: int, deadline_s: float) -> Tensor:

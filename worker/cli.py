@@ -6,12 +6,14 @@ from importlib import import_module
 
 _MODULES = {
     "run": "worker.run",
+    "verify": "worker.verify.command",
     "bench": "worker.lab.bench_cli",
     "trace": "worker.lab.trace_cli",
     "plan": "worker.lab.plan_cli",
 }
 _USAGE = """\
 usage: worker run [flags]      answer the rows of jobs in Redis
+       worker verify [flags]   answer some rows of a job again, in plain decoding, and compare
        worker bench [flags]    measure plain decoding, speculation and two batches side by side
        worker trace [flags]    draw what an engine does, and when
        worker plan [flags]     predict what devices give, and whether two batches pay
@@ -22,7 +24,7 @@ usage: worker run [flags]      answer the rows of jobs in Redis
 def main() -> None:
     """The console script."""
     match sys.argv[1:]:
-        case ["run" | "bench" | "trace" | "plan" as command, *arguments]:
+        case [command, *arguments] if command in _MODULES:
             sys.exit(_run(command, arguments))
         case ["-h" | "--help"]:
             sys.stdout.write(_USAGE)

@@ -6,6 +6,7 @@ from worker.engine import platform
 from worker.engine.fake import FakeEngine, FakePlan
 from worker.engine.placement import parse_devices
 from worker.engine.protocol import Engine
+from worker.engine.vllm_args import VllmOptions
 from worker.settings import RunSettings
 
 
@@ -16,32 +17,45 @@ def engine_factory(settings: RunSettings) -> Callable[[], Engine]:
         EngineStartError: the engine's own arguments are wrong.
         ModelError: the embedded model cannot be built.
     """
-    max_num_seqs = settings.max_num_seqs or platform.default_max_num_seqs(cpu=platform.is_cpu_build())
     if settings.engine == "fake":
         plan = FakePlan.parse(settings.engine_args)
-        return lambda: FakeEngine(plan, settings.served, max_num_seqs)
+        return lambda: FakeEngine(plan, settings.served, _max_num_seqs(settings))
 
     # Imported here: vLLM takes seconds to import, which the fake engine and every usage error do without.
     from worker.engine.stage_metrics import StageMetrics  # noqa: PLC0415
-    from worker.engine.vllm import VllmEngine, VllmOptions  # noqa: PLC0415
+    from worker.engine.vllm import VllmEngine  # noqa: PLC0415
 
+    options = vllm_options(settings)
+    stages = StageMetrics() if settings.mode == "psd" else None
+    return lambda: VllmEngine(options, stages)
+
+
+def vllm_options(settings: RunSettings) -> VllmOptions:
+    """What vLLM is told. May take a minute: the embedded model is built here.
+
+    Raises:
+        ModelError: the embedded model cannot be built.
+    """
     target, drafter = _models(settings)
-    options = VllmOptions(
+    return VllmOptions(
         model=target,
         served_model_name=settings.served,
         mode=settings.mode,
         draft_model=drafter,
         tensor_parallel_size=settings.tensor_parallel_size,
         num_speculative_tokens=settings.num_speculative_tokens,
-        max_num_seqs=max_num_seqs,
+        draft_sample_method=settings.draft_sample_method,
+        max_num_seqs=_max_num_seqs(settings),
         verifier_cpus=parse_devices(settings.verifier_cpus) if settings.verifier_cpus else (),
         drafter_cpus=parse_devices(settings.drafter_cpus) if settings.drafter_cpus else (),
         kv_cache_gib=settings.kv_cache_gib,
         drafter_kv_cache_gib=settings.drafter_kv_cache_gib,
         engine_args=settings.engine_args,
     )
-    stages = StageMetrics() if settings.mode == "psd" else None
-    return lambda: VllmEngine(options, stages)
+
+
+def _max_num_seqs(settings: RunSettings) -> int:
+    return settings.max_num_seqs or platform.default_max_num_seqs(cpu=platform.is_cpu_build())
 
 
 def _models(settings: RunSettings) -> tuple[str, str | None]:

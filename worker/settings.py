@@ -3,12 +3,12 @@
 import argparse
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationError, create_model
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -27,6 +27,10 @@ DEFAULT_CONFIG = Path("minedraft.toml")
 
 #: Where a worker's metrics are when no port is asked for; the next free port when it is taken.
 DEFAULT_METRICS_PORT = 9410
+
+
+#: Memory.
+_Gib = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class UsageError(Exception):
@@ -85,6 +89,10 @@ class RunSettings(BaseSettings):
     ] = None
     tensor_parallel_size: Annotated[PositiveInt, Field(description="devices that share the target model")] = 1
     num_speculative_tokens: Annotated[PositiveInt, Field(description="tokens drafted a step (sd, psd)")] = 1
+    draft_sample_method: Annotated[
+        Literal["greedy", "probabilistic"],
+        Field(description="drafts for sampled rows: the likeliest tokens, or drawn from the draft model (sd, psd)"),
+    ] = "greedy"
     max_num_seqs: Annotated[
         PositiveInt | None,
         Field(description="rows that run at once, in psd those of both batches (default: 16 on CPUs, 256 on GPUs)"),
@@ -98,14 +106,14 @@ class RunSettings(BaseSettings):
         str | None, AfterValidator(_devices), Field(description="cores of the draft model (psd; default: a fair share)")
     ] = None
     kv_cache_gib: Annotated[
-        PositiveFloat | None,
+        _Gib | None,
         Field(
             description="memory of the target model's KV cache on each device "
             "(default: on CPUs an eighth of what is free, 1 to 4 GiB; on GPUs what vLLM finds free)"
         ),
     ] = None
     drafter_kv_cache_gib: Annotated[
-        PositiveFloat | None,
+        _Gib | None,
         Field(description="memory of the draft model's KV cache (psd on CPUs; default: as much as the target's)"),
     ] = None
     engine_args: Annotated[
@@ -150,16 +158,37 @@ def read_settings(argv: Sequence[str]) -> RunSettings:
     Raises:
         UsageError: a flag, variable or TOML entry is unknown or has an impossible value.
     """
+    return read_command(RunSettings, argv, flags=RunSettings.model_fields)
 
-    class Configured(RunSettings):
-        __doc__ = RunSettings.__doc__
-        model_config = SettingsConfigDict(toml_file=_config_file(argv))
+
+Settings = TypeVar("Settings", bound=RunSettings)
+
+
+def read_command(kind: type[Settings], argv: Sequence[str], *, flags: Collection[str]) -> Settings:
+    """The settings of a command that starts an engine; `--help` prints them and exits.
+
+    Args:
+        kind: what they are.
+        argv: the command line.
+        flags: those of them that the command line may name. Variables and the TOML file may name them all, for they
+            are a worker's, too.
+
+    Raises:
+        UsageError: a flag, variable or TOML entry is unknown or has an impossible value.
+    """
+    # The configuration is the new class's own: what it says of its file does not reach `kind`.
+    configured = create_model(kind.__name__, __base__=kind, __doc__=kind.__doc__)
+    configured.model_config["toml_file"] = _config_file(argv)
+
+    def add(parser: argparse.ArgumentParser, *names: str, **options: Any) -> None:
+        if "--help" in names or options.get("dest", names[0]).replace("-", "_") in flags:
+            add_argument(parser, *names, **options)
 
     try:
-        flags: CliSettingsSource[RunSettings] = CliSettingsSource(
-            Configured, cli_parse_args=list(argv), cli_exit_on_error=False, add_argument_method=add_argument
+        source: CliSettingsSource[RunSettings] = CliSettingsSource(
+            configured, cli_parse_args=list(argv), cli_exit_on_error=False, add_argument_method=add
         )
-        return Configured(_cli_settings_source=flags)
+        return configured(_cli_settings_source=source)
     except ValidationError as error:
         raise UsageError(_one_line(error)) from None
     except SettingsError as error:

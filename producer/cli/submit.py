@@ -21,6 +21,7 @@ from producer.cli.common import (
     run,
     say,
 )
+from producer.cli.defaults import job_defaults
 from producer.intake.submission import DuplicateIds, NothingReadable, Submitted, submit_lines
 from producer.record import fleet
 from producer.record.jobs import JobOptions, SubmissionLost
@@ -42,13 +43,24 @@ def submit(
     ttl: Annotated[
         str | None, typer.Option(metavar="TIME", help="Purge the job so long after its end, as in 7d or 12h.")
     ] = None,
+    defaults: Annotated[
+        str | None,
+        typer.Option(metavar="JSON|FILE", help="Parameters of every row that does not say otherwise, as one object."),
+    ] = None,
+    chat_template: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A Jinja chat template for every row without one of its own.")
+    ] = None,
+    chat_template_kwargs: Annotated[
+        str | None, typer.Option(metavar="JSON|FILE", help="Arguments of the chat template, as one object.")
+    ] = None,
     json: JsonOption = False,
     redis: RedisOption = None,
 ) -> None:
     """Submit FILE (or standard input) as a job.
 
     Each line is one row: {"prompt": ...}, {"messages": [...]} (with optional custom_id and sampling parameters), or
-    an OpenAI Batch line. Lines that cannot be used become error rows. The same rows again find the job that is there.
+    an OpenAI Batch line. Lines that cannot be used become error rows. The same rows, with the same defaults, again
+    find the job that is there.
     """
     run(
         _submit(
@@ -57,6 +69,7 @@ def submit(
             name=name,
             new=new,
             asked=(priority, max_error_rate, ttl),
+            of_rows=(defaults, chat_template, chat_template_kwargs),
             as_json=json,
             url=redis,
         )
@@ -70,10 +83,11 @@ async def _submit(
     name: str | None,
     new: bool,
     asked: tuple[int, float | None, str | None],
+    of_rows: tuple[str | None, Path | None, str | None],
     as_json: bool,
     url: str | None,
 ) -> int:
-    options = _options(*asked)
+    options, defaults = _options(*asked), job_defaults(*of_rows)
     # asyncio's own handler would wait for a read from standard input that may never end.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
@@ -88,6 +102,7 @@ async def _submit(
                     name=printable(name or ("stdin" if file == "-" else Path(file).name)),
                     new=new,
                     options=options,
+                    defaults=defaults,
                     say=say,
                 )
             except (DuplicateIds, NothingReadable, SubmissionLost) as error:

@@ -4,6 +4,8 @@ import hashlib
 import json
 from typing import Any
 
+from producer.intake.lines import Line, TooLong
+
 # Changes whenever the meaning of a digest changes, so that no old job is taken for a new one.
 _VERSION = b"minedraft job 1"
 
@@ -18,6 +20,10 @@ class JobDigest:
     def update(self, row_json: str) -> None:
         """Add the next row, as `Row.to_json` spells it (its `custom_id` included)."""
         self._add(row_json.encode())
+
+    def update_refused(self, line: Line | TooLong) -> None:
+        """Add the next line, which is no row: its bytes, or their number where they were skipped."""
+        self.update(line.data.decode("latin-1") if isinstance(line, Line) else f"{line.size} bytes")
 
     def hexdigest(self, model: str, defaults: dict[str, Any]) -> str:
         """The identity (64 hex digits) of the rows so far for `model` with `defaults` as request parameters.

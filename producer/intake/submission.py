@@ -56,23 +56,25 @@ async def submit_lines(
     name: str,
     new: bool,
     options: JobOptions | None = None,
+    defaults: dict[str, Any] | None = None,
     say: Callable[[str], Any] = lambda _: None,
 ) -> Submitted:
     """Submit every line of `stream` as one job; memory does not grow with it.
 
-    The same rows for the same model give the job that was made of them before (`resumed`), unless `new`; it keeps
-    the options that it has. `say` hears when Redis goes away and is waited for.
+    The same rows with the same `defaults` (parameters of every row that does not say otherwise) for the same model
+    give the job that was made of them before (`resumed`), unless `new`; it keeps the options that it has. `say` hears
+    when Redis goes away and is waited for.
 
     Raises:
         DuplicateIds, NothingReadable: the input is refused; nothing of it stays.
         SubmissionLost: Redis lost what it had got; nothing of it can run.
         redis.exceptions.RedisError: Redis failed, and most likely nothing of it can run; the same again tells.
     """
-    staged = await Submission.begin(redis, model=model, name=name, options=options, say=say)
+    staged = await Submission.begin(redis, model=model, name=name, options=options, defaults=defaults, say=say)
     try:
         digest = await _stage(staged, stream)
         heed_cancel()  # an interrupted submission must not end as a job
-        job_id = await staged.commit(digest.hexdigest(model, {}), insist=new)
+        job_id = await staged.commit(digest.hexdigest(model, defaults or {}), insist=new)
     except BaseException:
         with suppress(RedisError, TimeoutError):  # away: `sweep` does it, a day later
             async with asyncio.timeout(REACH_SECONDS):
@@ -98,7 +100,7 @@ async def _stage(staged: Submission, stream: BinaryIO) -> JobDigest:
                 if first_fault is None:
                     first_fault = line.number, row.fault
                     first_bytes = line.data[:4] if isinstance(line, Line) else b""
-                digest.update(line.data.decode("latin-1") if isinstance(line, Line) else f"{line.size} bytes")
+                digest.update_refused(line)
                 await staged.refuse(Outcome.failed_row(staged.rows, line.number, row.custom_id, row.fault))
             else:
                 text = row.to_json()

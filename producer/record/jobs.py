@@ -13,7 +13,7 @@ from redis.exceptions import NoScriptError, RedisError
 from producer.record import scripts
 from producer.record.control import sweep
 from producer.record.keys import key
-from producer.record.models import SHARD_ROWS, JobState, Outcome, Row
+from producer.record.models import SHARD_ROWS, JobState, Outcome, Row, dumps, read_defaults
 from producer.record.outage import outlast
 from producer.record.trouble import sound
 
@@ -120,16 +120,28 @@ class Submission:
         model: str,
         name: str,
         options: JobOptions | None = None,
+        defaults: dict[str, Any] | None = None,
         say: Callable[[str], Any] = lambda _: None,
     ) -> "Submission":
-        """Create the job, invisible to workers; `model` is what it will be answered by."""
+        """Create the job, invisible to workers.
+
+        Args:
+            redis: where.
+            model: what it will be answered by.
+            name: for people.
+            options: how it is treated.
+            defaults: parameters of every row that does not say otherwise; stored once, and put into the rows when
+                they are claimed.
+            say: hears when Redis goes away and is waited for.
+        """
         await sweep(redis)  # what killed producers left, where no worker does it
         asked = options or JobOptions()
         rate = "" if asked.max_error_rate is None else str(asked.max_error_rate)
         ttl = "" if asked.ttl_s is None else asked.ttl_s * 1000
+        asked_of_rows = dumps(defaults) if defaults else ""
         while True:
             job_id = base64.b32encode(secrets.token_bytes(5)).decode().lower()
-            if await scripts.run(redis, "begin", job_id, model, name, asked.priority, rate, ttl):
+            if await scripts.run(redis, "begin", job_id, model, name, asked.priority, rate, ttl, asked_of_rows):
                 return cls(redis, job_id, say)
 
     async def add(self, row: Row, text: str) -> None:
@@ -216,6 +228,12 @@ async def status(redis: Redis, job_id: str) -> JobStatus | None:
     """The job's counters, or None when there is no such job."""
     stored = await redis.execute_command("HGETALL", key("job", job_id))
     return _status(job_id, stored) if stored else None
+
+
+async def asked(redis: Redis, job_id: str) -> tuple[str | None, dict[str, Any] | None]:
+    """What a job was submitted as: its identity, and its defaults (None: they are damaged)."""
+    identity, defaults = await redis.execute_command("HMGET", key("job", job_id), "identity", "defaults")
+    return identity, read_defaults(defaults or "")
 
 
 async def statuses(redis: Redis) -> list[JobStatus]:

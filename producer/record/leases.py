@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 
 from producer.record import scripts
-from producer.record.models import Outcome, Row, RowFault
+from producer.record.models import Outcome, Row, RowFault, read_defaults
 
 #: How many expired leases one call of the reaper takes back; the rest waits for the next call.
 _REAP_AT_ONCE = 100
@@ -34,7 +34,7 @@ class Claim:
 
     Attributes:
         lease: the right to it.
-        rows: the unfinished rows in input order.
+        rows: the unfinished rows in input order, the job's defaults in them.
         lost: earlier attempts that took their worker or engine down.
         hopeless: ends of rows that nobody can answer: unreadable ones, and one that is condemned.
     """
@@ -53,14 +53,17 @@ async def claim(redis: Redis, *, served: str, lease_ms: int, first: str = "") ->
     found = await scripts.run(redis, "claim", served, lease_ms, first)
     if not found:
         return None
-    job_id, shard, epoch, lost, *stored = found
+    job_id, shard, epoch, lost, defaults, *stored = found
+    asked = read_defaults(defaults)
     rows: list[Row] = []
     hopeless: list[Outcome] = []
     for index, text in zip(stored[::2], stored[1::2], strict=True):
         try:
             if str(int(index)) != index:
                 raise ValueError("not an index of ours")
-            rows.append(Row.from_json(int(index), text))
+            if asked is None:
+                raise ValueError("the job's defaults are damaged")
+            rows.append(Row.from_json(int(index), text).over(asked))
         except ValueError:
             fault = RowFault("unreadable_row", f"what is stored of row {index[:20]!r} (from 0) is no row")
             hopeless.append(Outcome.failed_row(index, None, None, fault))

@@ -6,7 +6,7 @@ run code in a worker).
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -65,6 +65,10 @@ class Row:
     def to_json(self) -> str:
         """The row as it is stored; its index is the key it is stored under."""
         return dumps({"line": self.line, "custom_id": self.custom_id, "url": self.url, "body": self.body})
+
+    def over(self, defaults: dict[str, Any]) -> "Row":
+        """The row with these parameters beside its own; where it says something itself, be it null, that holds."""
+        return replace(self, body={**defaults, **self.body})
 
     @classmethod
     def from_json(cls, index: int, text: str) -> "Row":
@@ -151,3 +155,12 @@ def dumps(value: Any) -> str:
         TypeError, ValueError: it is no JSON (NaN and infinities are none either).
     """
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def read_defaults(text: str) -> dict[str, Any] | None:
+    """A job's defaults as they are stored (`""`: it has none); None when they are damaged."""
+    try:
+        asked = json.loads(text or "{}")
+    except ValueError:
+        return None
+    return asked if isinstance(asked, dict) else None

@@ -190,6 +190,7 @@ def drafters(worker: Worker) -> tuple[float, ...]:
     return tuple(worker.metric(f"minedraft_drafter_{name}") for name in ("up", "losses_total", "joins_total"))
 
 
+@pytest.mark.full
 def test_each_rank_killed_in_turn_mid_job(stand: Stand) -> None:
     """The engine dies while another drafter starts."""
     shell, worker = stand.shell, stand.worker

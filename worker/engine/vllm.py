@@ -203,7 +203,7 @@ class VllmEngine:
                 drafter_class=options.ranks.drafter,
                 drafter_kv_cache_bytes=None if memory is None else int(memory * 1024**3),
                 # vLLM's own deadline for a step ends the engine: a message's, after which rows go on, comes first.
-                deadline_s=min(DEADLINE_S, float(os.environ.get(_STEP_TIMEOUT) or math.inf) / 3),
+                deadline_s=min(DEADLINE_S, _step_timeout_s() / 3),
             ).publish(told)
         with environment(told):
             yield
@@ -211,6 +211,18 @@ class VllmEngine:
     @staticmethod
     def _errors(folder: "tempfile.TemporaryDirectory[str]") -> str:
         return str(Path(folder.name, "errors"))
+
+
+def _step_timeout_s() -> float:
+    """How long vLLM lets a step take, where the user says so; else as long as it likes (seconds).
+
+    Raises:
+        EngineStartError: it is no time.
+    """
+    text = os.environ.get(_STEP_TIMEOUT, "")
+    if text and not (text.isdecimal() and int(text) > 0):
+        raise EngineStartError(f"{_STEP_TIMEOUT}={text} is no whole number of seconds")
+    return int(text) if text else math.inf
 
 
 async def _read_stages(stages: StageFollower) -> None:

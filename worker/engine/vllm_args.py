@@ -28,6 +28,8 @@ class VllmOptions:
         draft_model: the model that drafts; `sd` and `psd` only.
         tensor_parallel_size: devices that share the target model.
         num_speculative_tokens: tokens drafted per step; `sd` and `psd` only.
+        draft_sample_method: whether drafts are the likeliest tokens, or drawn, for rows that are sampled without a
+            seed; `sd` and `psd` only.
         max_num_seqs: rows in flight; in `psd` those of both batches.
         verifier_cpus: the cores of the target model's ranks; none: a fair share.
         drafter_cpus: the cores of the draft model's rank; none: a fair share.
@@ -43,6 +45,7 @@ class VllmOptions:
     draft_model: str | None = None
     tensor_parallel_size: int = 1
     num_speculative_tokens: int = 1
+    draft_sample_method: Literal["greedy", "probabilistic"] = "greedy"
     max_num_seqs: int = 16
     verifier_cpus: tuple[int, ...] = ()
     drafter_cpus: tuple[int, ...] = ()
@@ -69,6 +72,8 @@ def default_flags(options: VllmOptions, *, cpu: bool) -> list[str]:
         *("--tensor-parallel-size", str(options.tensor_parallel_size)),
         *("--max-num-seqs", str(options.max_num_seqs)),
         "--no-use-tqdm-on-load",
+        # Whoever can write rows owns the fleet; `vllm serve` answers strangers.
+        "--trust-request-chat-template",
         *platform.engine_flags(cpu=cpu, own_worker=options.mode == "psd"),
         *_memory(options),
         *mode_flags(options),
@@ -121,6 +126,7 @@ def _speculation(options: VllmOptions, **more: int) -> list[str]:
         "method": "draft_model",
         "model": options.draft_model,
         "num_speculative_tokens": options.num_speculative_tokens,
+        "draft_sample_method": options.draft_sample_method,
         **more,
     }
     return ["--speculative-config", json.dumps(speculation)]
@@ -191,8 +197,8 @@ def _check_hub(name: str) -> None:
 
 
 def served_names(parsed: Namespace) -> tuple[str, ...]:
-    """The names that rows may use, the first one is the name in answers."""
-    names: Any = parsed.served_model_name
-    if not names:
-        return (parsed.model,)
-    return (names,) if isinstance(names, str) else tuple(names)
+    """The names that rows may use: the model's, of which the first one is the name in answers, and its adapters'."""
+    names: Any = parsed.served_model_name or parsed.model
+    return ((names,) if isinstance(names, str) else tuple(names)) + tuple(
+        adapter.name for adapter in parsed.lora_modules or ()
+    )

@@ -1,8 +1,8 @@
 """Rows in vLLM's words and back: its request classes, its responses and its errors. Imports vLLM.
 
 What a row may say is decided by vLLM's own classes, so that a row means here what it means to `vllm serve`, with
-two exceptions: a parameter that vLLM would ignore is refused, and a completion without `max_tokens` may
-fill the context (vLLM's class says 16).
+two exceptions: a parameter that vLLM would ignore is refused (`parameters.py`), and a completion without `max_tokens`
+may fill the context (vLLM's class says 16).
 """
 
 import json
@@ -19,10 +19,11 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve import create_error_response
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.renderers import TokenizeParams
-from vllm.renderers.chat_utils import ChatTemplateResolutionError
+from vllm.renderers.chat_utils import ChatTemplateResolutionError, has_non_text_content
 from vllm.v1.engine.exceptions import EngineGenerateError
 
 from producer.record.models import CHAT_URL, TARGET, Answer, Row
+from worker.engine.parameters import Abilities, check_parameters
 from worker.engine.protocol import EngineDead, RowError, TransientError
 from worker.engine.rows import check_fields, check_row, one_line
 
@@ -53,8 +54,13 @@ _SHAPES = ("str", "int", "float", "bool")
 _CHAT_FIELDS, _COMPLETION_FIELDS = _known(ChatCompletionRequest), _known(Completion)
 
 
-def parse(row: Row, served: Collection[str]) -> ChatCompletionRequest | Completion:
+def parse(row: Row, served: Collection[str], abilities: Abilities) -> ChatCompletionRequest | Completion:
     """The row as vLLM's request.
+
+    Args:
+        row: any row.
+        served: the names of the model and of its adapters.
+        abilities: what the engine was started with.
 
     Raises:
         RowError: the row is at fault.
@@ -62,12 +68,29 @@ def parse(row: Row, served: Collection[str]) -> ChatCompletionRequest | Completi
     check_row(row, served)
     chat = row.url == CHAT_URL
     check_fields(row, _CHAT_FIELDS if chat else _COMPLETION_FIELDS)
+    check_parameters(row.body, abilities)
+    if has_non_text_content(row.body.get("messages")):
+        raise RowError("unsupported_content", "a message holds an image, audio or other media: only text is supported")
     # Without a model vLLM answers with the one it serves.
     body = {name: value for name, value in row.body.items() if (name, value) != ("model", TARGET)}
     try:
         return (ChatCompletionRequest if chat else Completion).model_validate(body)
     except Exception as error:
         raise fault_of(error) from error
+
+
+def abilities_of(config: Any, *, reasoning_parser: str, two_batches: bool) -> Abilities:
+    """What rows may ask of an engine with this `VllmConfig`."""
+    return Abilities(
+        two_batches=two_batches,
+        priorities=config.scheduler_config.policy == "priority",
+        watermarks=config.watermark_config is not None,
+        kv_transfer=config.kv_transfer_config is not None,
+        ec_transfer=config.ec_transfer_config is not None,
+        extensions=bool(config.model_config.logits_processors),
+        routed_experts=bool(config.aux_output_config.enable_return_routed_experts),
+        reasoning_parser=bool(reasoning_parser),
+    )
 
 
 def answer_of(response: Any) -> Answer:

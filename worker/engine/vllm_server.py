@@ -10,6 +10,7 @@ from argparse import Namespace
 from typing import Any
 
 from starlette.datastructures import State
+from vllm import envs
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.cli_args import validate_parsed_serve_args
@@ -22,7 +23,9 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from producer.record.models import Answer, Row
 from worker.engine import vllm_rows
-from worker.engine.protocol import EngineDead, EngineStartError
+from worker.engine.parameters import Abilities
+from worker.engine.protocol import EngineDead, EngineStartError, RowError, TransientError
+from worker.engine.stuck_templates import EndlessTemplate, StuckTemplates
 from worker.engine.vllm_args import served_names
 from worker.minedraft.classes import Ranks
 
@@ -31,6 +34,8 @@ from worker.minedraft.classes import Ranks
 SHUTDOWN_S = 30.0
 #: How often a death is looked for, should the sign of it not come (seconds).
 POLL_S = 0.5
+_POOLING = "embedding, scoring or classifying: that is not what rows ask for"
+_TEMPLATE_FAILED = "chat_template_failed"
 #: Wait before a row that vLLM has no room for is offered again (seconds).
 BUSY_S = 0.5
 
@@ -38,9 +43,11 @@ BUSY_S = 0.5
 class VllmServer:
     """Answers rows in the loop that opened it."""
 
-    def __init__(self, llm: AsyncLLM, state: State, served: tuple[str, ...]) -> None:
+    def __init__(self, llm: AsyncLLM, state: State, served: tuple[str, ...], abilities: Abilities) -> None:
         self._llm = llm
         self._served = served
+        self._abilities = abilities
+        self._templates = StuckTemplates(llm.renderer, envs.VLLM_CHAT_TEMPLATE_RENDER_TIMEOUT)
         self._chat = state.openai_serving_chat
         self._completions = state.openai_serving_completion
         # A model's own generation_config.json may cap every answer; no cap was asked for here. One that the
@@ -67,8 +74,12 @@ class VllmServer:
         validate_parsed_serve_args(parsed)
         engine_args = AsyncEngineArgs.from_cli_args(parsed)
         config = engine_args.create_engine_config(UsageContext.OPENAI_BATCH_RUNNER)
+        if config.model_config.runner_type != "generate":
+            raise EngineStartError(f"model {parsed.model} does not generate text, it is for {_POOLING}")
         if two_batches is not None:
             _check_two_batches(config, two_batches)
+            # A reasoning parser brings a budget of thinking tokens along, which our sampler does not have.
+            config.reasoning_config = None
         await asyncio.sleep(0)  # a cancelled start ends here, before there are processes
         llm = AsyncLLM.from_vllm_config(
             config,
@@ -83,7 +94,15 @@ class VllmServer:
                 raise EngineStartError(f"model {parsed.model} does not generate text, it is for {', '.join(tasks)}")
             state = State()
             await init_app_state(llm, state, parsed, tasks)
-            return cls(llm, state, served_names(parsed))
+            if two_batches is not None:
+                # By this vLLM's front end refuses min_p and logit_bias, which its own rejection sampler lacks. Two
+                # batches sample every position as plain decoding does. (The one other thing that it refuses by this
+                # is the replay of traces: `check_config` does.)
+                llm.input_processor.speculative_config = None
+            abilities = vllm_rows.abilities_of(
+                config, reasoning_parser=parsed.reasoning_parser, two_batches=two_batches is not None
+            )
+            return cls(llm, state, served_names(parsed), abilities)
         except BaseException:
             llm.shutdown(SHUTDOWN_S)
             raise
@@ -100,10 +119,14 @@ class VllmServer:
             RowError: the row is at fault, or vLLM fails on it.
             EngineDead: the engine died.
         """
-        request = vllm_rows.parse(row, self._served)
+        request = vllm_rows.parse(row, self._served, self._abilities)
         while True:
             try:
-                return vllm_rows.answer_of(await self._serve(request))
+                return vllm_rows.answer_of(await self._templates.watch(self._serve(request)))
+            except EndlessTemplate:
+                raise RowError(_TEMPLATE_FAILED, "the chat template did not come to an end for this row") from None
+            except TimeoutError:  # of all that vLLM does with a row, only rendering has a limit
+                raise TransientError(_TEMPLATE_FAILED, "the row waited too long for another's chat template") from None
             except (GracefulHTTPError, RetryableRequestError):  # "come back later", for which no row is to blame
                 await asyncio.sleep(BUSY_S)
             except EngineDead:
@@ -132,7 +155,7 @@ class VllmServer:
         """End the engine's processes; blocks until they have ended. The server is of no use afterwards."""
         self._llm.shutdown(SHUTDOWN_S)
         # vLLM's objects refer to each other in circles; one left over fails, loudly, when the interpreter ends.
-        del self._llm, self._chat, self._completions
+        del self._llm, self._chat, self._completions, self._templates
         gc.collect()
 
 

@@ -5,6 +5,9 @@ from argparse import ArgumentTypeError
 
 from worker.engine.placement import parse_devices
 
+#: What a prompt or an answer can be asked to have, at most.
+_LONGEST = 1_000_000_000
+
 
 def count(text: str) -> int:
     """A number above 0."""
@@ -28,7 +31,7 @@ def span(text: str) -> range:
 
 
 def lengths(text: str) -> range:
-    """One length for all, as `64`, or any from one to another, as `4..512`."""
+    """One length for all, as `64`, or any from one to another, as `4..512`; not above a billion."""
     least, dots, most = text.partition("..")
     try:
         found = range(count(least), count(most if dots else least) + 1)
@@ -36,6 +39,8 @@ def lengths(text: str) -> range:
         found = range(0)
     if not found:
         raise ArgumentTypeError(f"{text!r} is neither a number above 0 nor a range of such, as 4..512")
+    if found[-1] > _LONGEST:
+        raise ArgumentTypeError(f"{text!r} is more than {_LONGEST:,}")
     return found
 
 

@@ -41,8 +41,8 @@ def _faults(config: Any, ranks: Ranks) -> Iterator[str]:
         return
     if spec.num_speculative_tokens > MAX_DRAFTS:
         yield f"at most {MAX_DRAFTS} tokens can be drafted a step, not {spec.num_speculative_tokens}"
-    if spec.draft_sample_method != "greedy":
-        yield "two batches draft greedily (draft_sample_method); only ids go from the drafter to the verifiers"
+    if spec.rejection_sample_method != "standard":
+        yield f"two batches have an accept rule of their own (rejection_sample_method {spec.rejection_sample_method})"
     if spec.num_speculative_tokens_per_batch_size is not None:
         yield "two batches draft the same number of tokens in each step (num_speculative_tokens_per_batch_size)"
     if spec.use_heterogeneous_vocab:
@@ -61,14 +61,28 @@ def _faults(config: Any, ranks: Ranks) -> Iterator[str]:
         yield "two batches need synchronous workers (--no-async-scheduling)"
     if config.use_v2_model_runner:
         yield "two batches need vLLM's V1 model runner on CPUs (VLLM_USE_V2_MODEL_RUNNER=0)"
-    extras = {
-        "LoRA adapters": config.lora_config,
-        "KV transfer": config.kv_transfer_config,
-        "EC transfer": config.ec_transfer_config,
-        "images or audio": config.model_config.multimodal_config,
-    }
-    yield from (f"two batches do not go with {name} yet" for name, setting in extras.items() if setting is not None)
+    yield from (f"two batches do not go with {name} yet" for name, setting in _extras(config).items() if setting)
     yield from _unlike(spec.target_model_config, spec.draft_model_config)
+
+
+def _extras(config: Any) -> dict[str, Any]:
+    """What vLLM has and two batches have not, by a name that says how it is asked for: true where it is."""
+    model, reasoning = config.model_config, config.reasoning_config
+    return {
+        "LoRA adapters (--enable-lora)": config.lora_config,
+        "KV transfer (--kv-transfer-config)": config.kv_transfer_config,
+        "EC transfer (--ec-transfer-config)": config.ec_transfer_config,
+        "images or audio": model.multimodal_config,
+        "priorities (--scheduling-policy)": config.scheduler_config.policy != "fcfs",
+        "logits processors (--logits-processors)": model.logits_processors,
+        "prompt embeddings (--enable-prompt-embeds)": model.enable_prompt_embeds,
+        # With a parser alone there is such a configuration too, and nobody asked for a budget.
+        "a budget of thinking tokens (--reasoning-config)": reasoning
+        and (reasoning.reasoning_start_str or reasoning.reasoning_end_str),
+        "the replay of traces (--enable-trace-replay)": model.enable_trace_replay,
+        "routed experts (--enable-return-routed-experts)": config.aux_output_config.enable_return_routed_experts,
+        "sampling masks (--return-sampling-mask)": model.return_sampling_mask,
+    }
 
 
 def _unlike(target: Any, draft: Any) -> Iterator[str]:

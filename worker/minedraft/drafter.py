@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from worker.minedraft import config, names
 from worker.minedraft.lanes import DrafterLane
 from worker.minedraft.platform import RankLink
@@ -27,6 +29,12 @@ class DrafterWorker(LaneWorker):
             # Not earlier: vLLM's CPU platform puts VLLM_CPU_KVCACHE_SPACE there when the proposer makes its own config.
             self.cache_config.kv_cache_memory_bytes = memory
         return int(super().determine_available_memory())
+
+    def compile_or_warm_up_model(self) -> Any:
+        """Warm up; then draw other random numbers than the verifiers, which accept by theirs."""
+        result = super().compile_or_warm_up_model()
+        torch.manual_seed(self.model_config.seed + 1)  # vLLM's worker has just set all ranks' alike
+        return result
 
     def make_lane(self, address: str, last: int) -> DrafterLane:
         """The drafter's part in the protocol."""

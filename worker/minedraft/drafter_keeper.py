@@ -140,10 +140,12 @@ class DrafterKeeper:
 
     def _ends(self, drafter: DrafterProcess) -> bool:
         """Whether it has ended, after a moment."""
+        patience = _LOOK_S
         if drafter is self.current and self._presence.given_up and drafter.alive():
             log.error("%s has not answered in time, and is ended", names.DRAFTER)
             drafter.proc.kill()
-        return bool(multiprocessing.connection.wait([drafter.proc.sentinel], timeout=_LOOK_S))
+            patience = _HANG_S
+        return bool(multiprocessing.connection.wait([drafter.proc.sentinel], timeout=patience))
 
     def _lose(self, drafter: DrafterProcess) -> None:
         if self._closing.is_set():

@@ -55,9 +55,15 @@ class DrafterProcess:
         """Wait until it has loaded the draft model.
 
         Raises:
+            RankDied: it has ended.
             Exception: it has failed (vLLM's own; what it was, the process has logged).
         """
-        self.handle = WorkerProc.wait_for_ready([self._starting])[0]
+        try:
+            self.handle = WorkerProc.wait_for_ready([self._starting])[0]
+        except Exception:
+            if multiprocessing.connection.wait([self.proc.sentinel], timeout=names.REAP_S):
+                raise names.RankDied(self.ended()) from None
+            raise
         self.proc.name = names.DRAFTER
         self._calls.wait_until_ready()
         self.handle.worker_response_mq.wait_until_ready()

@@ -24,6 +24,7 @@ from worker.minedraft.drafter_keeper import Call, DrafterKeeper
 from worker.minedraft.drafter_process import DrafterProcess, of_one_rank
 from worker.minedraft.lanes import CallNumbers
 from worker.minedraft.presence import Presence, State
+from worker.minedraft.shown_drafts import ShownDrafts
 
 #: How often the processes that start are looked at (seconds).
 _WATCH_S = 0.1
@@ -43,6 +44,7 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
         names.call_this_process(names.ENGINE)
         set_multiprocessing_worker_envs(1)
         self._presence = Presence(config.folder())
+        self._shown = ShownDrafts.of_engine(self.vllm_config)
         self._numbers = CallNumbers()
         settings = config.read()
         own = of_one_rank(self.vllm_config, settings.drafter_class)
@@ -121,6 +123,9 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
             self._join(number - 1)
         return super().execute_model(scheduler_output, non_block)
 
+    def take_draft_token_ids(self) -> None:
+        """Nothing: the scheduler sees drafts as soon as a verifier has them, and not after its forward pass."""
+
     def _join(self, last: int) -> None:
         """Let the next drafter take part in all calls after number `last`."""
         if self._drafters.take_next() is None:
@@ -169,6 +174,7 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
                 self.workers.append(drafter.handle)
             if self.is_failed:
                 self._kill_the_rest()
+            self._shown.end()
             super().shutdown()
             if drafter is not None:
                 drafter.forget()

@@ -5,10 +5,9 @@ of its own bookkeeping: where two sets of requests alternate it "becomes very in
 made anew in every step. With a persistent batch for each set, rows stay.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
-from vllm.utils.torch_utils import PIN_MEMORY
-from vllm.v1.sample.logits_processor import build_logitsprocs
 from vllm.v1.worker.gpu_input_batch import InputBatch
 
 from worker.minedraft.lanes import Step
@@ -24,6 +23,10 @@ class InputBatches:
     def __init__(self, runner: Any) -> None:
         self._batches = (runner.input_batch, _another(runner))
         self._home: dict[str, int] = {}  # which of the two has seen all steps of a request
+
+    def __iter__(self) -> Iterator[Any]:
+        """Both."""
+        return iter(self._batches)
 
     def of_call(self, call: int, step: Step) -> Any:
         """The persistent batch for a call: what a request's row in it missed is made good by a new row.
@@ -43,8 +46,8 @@ class InputBatches:
 
 
 def _another(runner: Any) -> InputBatch:
-    """A second one like the runner's (`GPUModelRunner.may_reinitialize_input_batch`); logits processors keep state."""
-    one, model = runner.input_batch, runner.model_config
+    """A second one like the runner's (`GPUModelRunner.may_reinitialize_input_batch`), without logits processors."""
+    one = runner.input_batch
     return InputBatch(
         max_num_reqs=one.max_num_reqs,
         max_model_len=one.max_model_len,
@@ -55,9 +58,6 @@ def _another(runner: Any) -> InputBatch:
         max_num_blocks_per_req=runner._init_max_num_blocks,
         slot_mapping_modes=runner._init_slot_mapping_modes,
         num_spec_tokens=runner.num_spec_tokens,
-        logitsprocs=build_logitsprocs(
-            runner.vllm_config, one.device, PIN_MEMORY, one.is_pooling_model, tuple(model.logits_processors or ())
-        ),
         logitsprocs_need_output_token_ids=one.logitsprocs_need_output_token_ids,
         is_pooling_model=one.is_pooling_model,
         cp_kv_cache_interleave_size=runner.cp_kv_cache_interleave_size,

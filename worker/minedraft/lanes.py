@@ -18,8 +18,8 @@ While there is one batch alone the engine makes no empty calls between its turns
 """
 
 from collections import deque
-from collections.abc import Sequence, Set
-from typing import Protocol
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -92,23 +92,37 @@ def count_drafts(step: Step, sampled: Tensor, clock: StageClock) -> None:
 
 
 class DraftTable:
-    """The newest drafts of each request that has not ended."""
+    """The newest drafts of each request that has not ended.
+
+    Attributes:
+        proposals: [drafts, vocabulary] what the drafts of a request were drawn from, where they were, of the step that
+            was filled last. Each is of use once: when drafts are verified again, more than chance has chosen them.
+    """
 
     def __init__(self) -> None:
+        self.proposals: dict[str, Tensor] = {}
         self._drafts: dict[str, Sequence[int]] = {}
+        self._kept: dict[str, Tensor] = {}
 
-    def store(self, requests: Sequence[str], drafts: Sequence[Sequence[int]]) -> None:
+    def store(
+        self, requests: Sequence[str], drafts: Sequence[Sequence[int]], proposals: Mapping[str, Tensor] | None = None
+    ) -> None:
         """Keep a message's rows, except those of requests that ended while it was under way.
 
         Where the drafter was lost rows hold `NO_DRAFT`, and their requests have no drafts.
         """
+        proposals = proposals or {}
         for request, row in zip(requests, drafts, strict=True):
             if request in self._drafts:
                 self._drafts[request] = row if row[0] != NO_DRAFT else ()
+                self._kept.pop(request, None)
+                if request in proposals:
+                    self._kept[request] = proposals[request]
 
     def forget_drafts(self) -> None:
         """Nobody has drafts any more."""
         self._drafts = dict.fromkeys(self._drafts, ())
+        self._kept.clear()
 
     def fill(self, step: Step) -> None:
         """Put drafts in place of the step's placeholders; forget requests that have ended.
@@ -118,6 +132,7 @@ class DraftTable:
         """
         for request in step.finished_req_ids:
             self._drafts.pop(request, None)
+            self._kept.pop(request, None)
         for request in step.num_scheduled_tokens:
             self._drafts.setdefault(request, ())
         for request, placeholders in step.scheduled_spec_decode_tokens.items():
@@ -125,10 +140,31 @@ class DraftTable:
             if len(drafts) != count:
                 drafts = [*drafts[:count], *[0] * (count - len(drafts))]
             step.scheduled_spec_decode_tokens[request] = list(drafts)
+        drafted = step.scheduled_spec_decode_tokens
+        self.proposals = {request: self._kept.pop(request) for request in [*self._kept] if request in drafted}
+
+    @property
+    def requests(self) -> Set[str]:
+        """Those that it knows."""
+        return self._drafts.keys()
 
     def __len__(self) -> int:
-        """How many requests it knows."""
+        """How many that are."""
         return len(self._drafts)
+
+
+class Unread(NamedTuple):
+    """A call whose drafts have not been received.
+
+    Attributes:
+        call: its number.
+        requests: in the order of messages.
+        proposed: those whose drafts come with proposals, in that order.
+    """
+
+    call: int
+    requests: list[str]
+    proposed: Sequence[str]
 
 
 class VerifierLane:
@@ -138,21 +174,28 @@ class VerifierLane:
         link: its end of the link, or what it has in place of one (`relay.py`).
         clock: where its stages are recorded.
         sends: whether this rank is the one that sends what was sampled (all ranks sample the same).
+        vocabulary: ids that a proposal knows.
     """
 
-    def __init__(self, link: VerifierEnd, clock: StageClock, *, sends: bool) -> None:
-        self._link, self._clock, self._sends = link, clock, sends
+    def __init__(self, link: VerifierEnd, clock: StageClock, *, sends: bool, vocabulary: int = 0) -> None:
+        self._link, self._clock, self._sends, self._vocabulary = link, clock, sends, vocabulary
         self._table = DraftTable()
         self._numbers = CallNumbers()
-        self._unread: deque[tuple[int, list[str]]] = deque()  # calls whose drafts have not been received
+        self._unread: deque[Unread] = deque()
+        self._unknown: set[str] = set()  # to this drafter, which drafts greedily for them
 
     @property
     def call(self) -> int:
         """The number of the call that has begun last."""
         return self._numbers.last
 
+    @property
+    def proposals(self) -> Mapping[str, Tensor]:
+        """[drafts, vocabulary] of the requests in the call that has begun last whose drafts were drawn."""
+        return self._table.proposals
+
     def rejoin(self, link: VerifierEnd) -> None:
-        """Go on with another drafter, which knows no drafts of calls before.
+        """Go on with another drafter, which knows nothing of calls before.
 
         Args:
             link: the new end.
@@ -161,6 +204,7 @@ class VerifierLane:
         self._link = link
         self._unread.clear()
         self._table.forget_drafts()
+        self._unknown = set(self._table.requests)
 
     def begin(self, step: Step) -> None:
         """Begin a call: receive the drafts that are due and put them into the step.
@@ -175,24 +219,29 @@ class VerifierLane:
             self._clock.start(Stage.RECV)
         self._receive(call - 2 if requests else call - 1)
         self._table.fill(step)
+        self._unknown -= step.finished_req_ids
         if requests:
-            self._unread.append((call, requests))
             count(step, self._clock)
             self._clock.stop(Stage.RECV)
             self._clock.start(Stage.PREPARE)
 
-    def sampled(self, step: Step, sampled: Tensor) -> None:
+    def sampled(self, step: Step, sampled: Tensor, drawn: Sequence[str] = ()) -> None:
         """Pass on what was sampled.
 
         Args:
             step: the call's step.
             sampled: [requests, up to drafts + 1] ids in the order of messages, REJECTED after the last valid one.
+            drawn: requests whose next drafts are drawn, in that order.
         """
+        proposed = [request for request in drawn if request not in self._unknown]
+        self._unread.append(Unread(self.call, list(step.num_scheduled_tokens), proposed))
         if self._sends:
             self._clock.start(Stage.SEND)
             self._link.send_sampled(sampled)
             self._clock.stop(Stage.SEND)
         self._link.expect_drafts(len(sampled))
+        if proposed:
+            self._link.expect_proposals(len(proposed), self._vocabulary)
         count_drafts(step, sampled, self._clock)
 
     def close(self) -> None:
@@ -200,9 +249,17 @@ class VerifierLane:
         self._link.close()
 
     def _receive(self, newest: int) -> None:
-        while self._unread and self._unread[0][0] <= newest:
-            _, requests = self._unread.popleft()
-            self._table.store(requests, self._link.recv_drafts(len(requests)).tolist())
+        while self._unread and self._unread[0].call <= newest:
+            _, requests, proposed = self._unread.popleft()
+            drafts = self._link.recv_drafts(len(requests)).tolist()
+            self._table.store(requests, drafts, self._receive_proposals(proposed, drafts[0][0] != NO_DRAFT))
+
+    def _receive_proposals(self, proposed: Sequence[str], drafted: bool) -> dict[str, Tensor]:
+        if not proposed or not drafted:
+            return {}
+        proposals = self._link.recv_proposals(len(proposed), self._vocabulary)
+        whole = proposals[:, 0, 0].isfinite().tolist()
+        return {request: rows for request, rows, is_one in zip(proposed, proposals, whole, strict=True) if is_one}
 
 
 class DrafterLane:
@@ -247,10 +304,18 @@ class DrafterLane:
         self._clock.stop(Stage.RECV)
         return sampled[:, : 1 + max(map(len, step.scheduled_spec_decode_tokens.values()), default=0)]
 
-    def drafted(self, step: Step, drafts: Tensor) -> None:
-        """Send [requests, drafts] ids, in the order of messages."""
+    def drafted(self, step: Step, drafts: Tensor, proposals: Tensor | None = None) -> None:
+        """Send drafts.
+
+        Args:
+            step: the call's step.
+            drafts: [requests, drafts] ids, in the order of messages.
+            proposals: [requests whose drafts were drawn, drafts, vocabulary], in that order; None: there are none.
+        """
         self._clock.start(Stage.SEND)
         self._link.send_drafts(drafts)
+        if proposals is not None:
+            self._link.send_proposals(proposals)
         self._table.store(list(step.num_scheduled_tokens), drafts.tolist())
         self._clock.stop(Stage.SEND)
 

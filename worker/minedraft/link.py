@@ -3,13 +3,15 @@
 Two directions, each a queue of its own (on one NCCL communicator they would block each other):
 
     down   verifier 0 -> drafter      sampled ids  [requests, drafts + 1] int32, REJECTED after the last valid one
-    up     drafter -> verifier 0      drafted ids  [requests, drafts] int32
+    up     drafter -> verifier 0      drafted ids  [requests, drafts] int32, and then, where there are any,
+                                      proposals    [requests with one, drafts, vocabulary] float32
 
 The other verifiers hear of the drafts from the first one (`relay.py`): a drafter that dies may have sent to some and
 not to others, and ranks that verify different drafts would compute nonsense.
 
 Rows go in the order of the step's `num_scheduled_tokens`, which all ranks share; runners may order theirs differently.
-Only ids cross: with greedy drafting the verifier needs no probabilities.
+Of greedy drafts only ids cross. Drafts that were drawn come with the distributions that they were drawn from, their
+proposals; both sides know of which requests (`sampling.has_proposals`). Where there is none after all a row holds NaN.
 
 `lanes.py` decides when each message is sent and received, and why that cannot deadlock.
 """
@@ -25,8 +27,8 @@ from torch import Tensor
 
 #: Stands in a row of sampled ids where a draft was rejected (vLLM's own value, `v1/sample/rejection_sampler.py`).
 REJECTED = -1
-#: Sends that may be under way in one direction; the protocol never has more than two.
-MAX_OUTSTANDING = 4
+#: Sends that may be under way in one direction; the protocol never has more than those of two calls.
+MAX_OUTSTANDING = 8
 
 _DOWN, _UP = 0, 1
 
@@ -67,6 +69,22 @@ class VerifierEnd(Protocol):
         """
         ...
 
+    def expect_proposals(self, requests: int, vocabulary: int) -> None:
+        """After the drafts that were expected last so many proposals will be received.
+
+        Raises:
+            LinkError: the drafter is gone.
+        """
+        ...
+
+    def recv_proposals(self, requests: int, vocabulary: int) -> Tensor:
+        """Those of the drafts that were received last: [requests, drafts, vocabulary] float32.
+
+        Raises:
+            LinkError: they did not come in time.
+        """
+        ...
+
     def close(self) -> None:
         """Give up what the link holds; nothing can be sent or received afterwards."""
         ...
@@ -93,6 +111,14 @@ class DrafterEnd(Protocol):
 
     def send_drafts(self, drafts: Tensor) -> None:
         """Send [requests, drafts] ids up.
+
+        Raises:
+            LinkError: a message before was not taken in time, or verifier 0 is gone.
+        """
+        ...
+
+    def send_proposals(self, proposals: Tensor) -> None:
+        """Send those of the drafts before up: [requests, drafts, vocabulary].
 
         Raises:
             LinkError: a message before was not taken in time, or verifier 0 is gone.
@@ -170,6 +196,18 @@ class GlooLink:
         """See the end's protocol."""
         return self._receive((requests, self._drafts), self.DRAFTER, _UP)
 
+    def send_proposals(self, proposals: Tensor) -> None:
+        """See the end's protocol."""
+        self._send(proposals.to(torch.float32, copy=True).contiguous(), self.FIRST, _UP)
+
+    def expect_proposals(self, requests: int, vocabulary: int) -> None:
+        """See the end's protocol."""
+        self._post((requests, self._drafts, vocabulary), self.DRAFTER, _UP, torch.float32)
+
+    def recv_proposals(self, requests: int, vocabulary: int) -> Tensor:
+        """See the end's protocol."""
+        return self._receive((requests, self._drafts, vocabulary), self.DRAFTER, _UP, torch.float32)
+
     def close(self) -> None:
         """See the end's protocol."""
         self._outbox.clear()
@@ -182,14 +220,14 @@ class GlooLink:
             while len(self._outbox) > MAX_OUTSTANDING:
                 self._outbox.popleft()[1].wait(self._deadline)
 
-    def _post(self, shape: tuple[int, int], rank: int, tag: int) -> None:
-        message = torch.empty(shape, dtype=torch.int32)
+    def _post(self, shape: tuple[int, ...], rank: int, tag: int, dtype: torch.dtype = torch.int32) -> None:
+        message = torch.empty(shape, dtype=dtype)
         with _told("send"):
             self._inbox.append((message, self._group.recv([message], rank, tag)))
 
-    def _receive(self, shape: tuple[int, int], rank: int, tag: int) -> Tensor:
+    def _receive(self, shape: tuple[int, ...], rank: int, tag: int, dtype: torch.dtype = torch.int32) -> Tensor:
         if not self._inbox:
-            self._post(shape, rank, tag)
+            self._post(shape, rank, tag, dtype)
         message, work = self._inbox.popleft()
         assert message.shape == shape, "messages are received as they were expected"
         with _told("send"):

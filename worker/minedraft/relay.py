@@ -50,13 +50,13 @@ class Relay:
         # The others may already wait while the first one still waits for the drafter, for all of its own deadline.
         return cls(meet(address, "relay", rank, verifiers, 2 * deadline), drafts, 2 * deadline)
 
-    def give(self, drafts: Tensor) -> None:
-        """Hand [requests, drafts] int32 on; verifier 0 only.
+    def give(self, message: Tensor) -> None:
+        """Hand drafts, [requests, drafts] int32, or proposals on; verifier 0 only.
 
         Raises:
             LinkError: another verifier is gone.
         """
-        self._broadcast(drafts)
+        self._broadcast(message)
 
     def take(self, requests: int) -> Tensor:
         """The next message of verifier 0: [requests, drafts] int32; the others only.
@@ -65,6 +65,16 @@ class Relay:
             LinkError: it did not come in time.
         """
         message = torch.empty((requests, self._drafts), dtype=torch.int32)
+        self._broadcast(message)
+        return message
+
+    def take_proposals(self, requests: int, vocabulary: int) -> Tensor:
+        """The next message of verifier 0: [requests, drafts, vocabulary] float32; the others only.
+
+        Raises:
+            LinkError: it did not come in time.
+        """
+        message = torch.empty((requests, self._drafts, vocabulary), dtype=torch.float32)
         self._broadcast(message)
         return message
 
@@ -116,6 +126,26 @@ class FirstVerifier:
             self._relay.give(drafts)
         return drafts
 
+    def expect_proposals(self, requests: int, vocabulary: int) -> None:
+        """So many proposals will be received after those drafts."""
+        with self._outlived():
+            if self._link is not None:
+                self._link.expect_proposals(requests, vocabulary)
+
+    def recv_proposals(self, requests: int, vocabulary: int) -> Tensor:
+        """[requests, drafts, vocabulary] float32, the drafter's, or NaN everywhere.
+
+        Raises:
+            LinkError: another verifier is gone.
+        """
+        proposals = torch.full((requests, self._drafts, vocabulary), torch.nan)
+        with self._outlived():
+            if self._link is not None:
+                proposals = self._link.recv_proposals(requests, vocabulary)
+        if self._relay is not None:
+            self._relay.give(proposals)
+        return proposals
+
     def close(self) -> None:
         """Give up the link to the drafter."""
         if self._link is not None:
@@ -152,6 +182,17 @@ class OtherVerifier:
             LinkError: it is gone.
         """
         return self._relay.take(requests)
+
+    def expect_proposals(self, requests: int, vocabulary: int) -> None:
+        """Nothing: a broadcast needs no preparation."""
+
+    def recv_proposals(self, requests: int, vocabulary: int) -> Tensor:
+        """What the first verifier got: [requests, drafts, vocabulary] float32.
+
+        Raises:
+            LinkError: it is gone.
+        """
+        return self._relay.take_proposals(requests, vocabulary)
 
     def send_sampled(self, sampled: Tensor) -> None:
         """Nothing: the first one does."""

@@ -5,7 +5,8 @@ runs the target model and never drafts. The drafter runs no target model: it tak
 sample, and vLLM's own proposer (`vllm/v1/spec_decode/draft_model.py`) drafts from there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,7 +18,12 @@ from vllm.v1.worker.gpu_input_batch import CachedRequestState
 from worker.minedraft.input_batches import InputBatches
 from worker.minedraft.lanes import DrafterLane, Step, VerifierLane
 from worker.minedraft.platform import RankRunner
+from worker.minedraft.sampling import DraftSampler, has_proposals, logits_processors
+from worker.minedraft.shown_drafts import ShownDrafts
 from worker.minedraft.stages import Stage, StageClock
+
+#: What a drafter is told of a row whose drafts are not drawn: what is sampled is the verifiers' business.
+_GREEDY = SamplingParams(temperature=0)
 
 
 class NoProposer:
@@ -53,10 +59,22 @@ class LaneRunner(RankRunner):
         if self.lane is not None:
             self.lane.begin(step)
 
-    def rows(self) -> Tensor:
-        """[requests] where the requests of a message stand in this runner's batch."""
+    def rows(self, requests: Iterable[str] | None = None) -> Tensor:
+        """[requests] where requests, by default those of a message, stand in this runner's batch."""
         index = self.input_batch.req_id_to_index
-        return torch.tensor([index[request] for request in self.step.num_scheduled_tokens], dtype=torch.long)
+        named = self.step.num_scheduled_tokens if requests is None else requests
+        return torch.tensor([index[request] for request in named], dtype=torch.long)
+
+    def drawn(self) -> list[str]:
+        """The requests of a message whose drafts are drawn from proposals, in its order; none that reads its prompt."""
+        if self.speculative_config.draft_sample_method == "greedy":
+            return []
+        reading, index = self.discard_request_mask.np, self.input_batch.req_id_to_index
+        return [
+            request
+            for request in self.step.num_scheduled_tokens
+            if has_proposals(self.requests[request].sampling_params) and not reading[index[request]]
+        ]
 
 
 class TwoBatchRunner(LaneRunner):
@@ -90,7 +108,7 @@ class TargetRunner(LaneRunner):
         self.clock.start(Stage.SAMPLE)
         output = super()._sample(*args, **kwargs)
         self.clock.stop(Stage.SAMPLE)
-        self.lane.sampled(self.step, output.sampled_token_ids[self.rows()])
+        self.lane.sampled(self.step, output.sampled_token_ids[self.rows()], self.drawn())
         return output
 
     def sample_tokens(self, grammar_output: Any) -> Any:
@@ -105,6 +123,31 @@ class VerifierRunner(TargetRunner, TwoBatchRunner):
     """Runs the target model on drafts that come from elsewhere."""
 
     lane: VerifierLane | None
+
+    @cached_property
+    def _shown(self) -> ShownDrafts | None:
+        """Where the first verifier leaves its drafts for the grammars; all verifiers have the same."""
+        return ShownDrafts.of_engine(self.vllm_config) if self.parallel_config.rank == 0 else None
+
+    def begin(self, step: Step) -> None:
+        """Begin a call, and show the drafts that it verifies."""
+        super().begin(step)
+        if self.lane is not None and self._shown is not None and step.scheduled_spec_decode_tokens:
+            self._shown.show(self.lane.call, step.scheduled_spec_decode_tokens)
+
+    def sample_exactly(self) -> None:
+        """From now on, sample what plain decoding would."""
+        for batch in self.batches:
+            batch.logitsprocs = logits_processors(self.vllm_config, self.device)
+        self.rejection_sampler = DraftSampler(
+            self.sampler, lambda: [self.requests[request].output_token_ids for request in self.input_batch.req_ids]
+        )
+
+    def _sample(self, *args: Any, **kwargs: Any) -> Any:
+        if self.lane is not None:
+            index = self.input_batch.req_id_to_index
+            self.rejection_sampler.proposals = {index[name]: rows for name, rows in self.lane.proposals.items()}
+        return super()._sample(*args, **kwargs)
 
     def _input_fits_in_drafter(self, *_: Any) -> bool:
         return True  # there is none: without this vLLM prepares zeros near the end of the context, for buffers it lacks
@@ -139,6 +182,8 @@ class DrafterRunner(TwoBatchRunner):
 
     def _update_states(self, scheduler_output: Any) -> Any:
         """Take in a step; of rows that a drafter before this one knew, all tokens come with it."""
+        for new in scheduler_output.scheduled_new_reqs:
+            new.sampling_params = self._asked(new.sampling_params)
         cached = scheduler_output.scheduled_cached_reqs
         for request, generated in zip(cached.req_ids, cached.num_output_tokens, strict=True):
             if request not in self.requests:
@@ -148,13 +193,19 @@ class DrafterRunner(TwoBatchRunner):
                     req_id=request,
                     prompt_token_ids=tokens[:prompt],
                     mm_features=[],
-                    sampling_params=SamplingParams(temperature=0),  # what is sampled is the verifiers' business
+                    sampling_params=_GREEDY,
                     generator=None,
                     block_ids=([],),
                     num_computed_tokens=0,
                     output_token_ids=tokens[prompt:],
                 )
         return super()._update_states(scheduler_output)
+
+    def _asked(self, params: SamplingParams) -> SamplingParams:
+        """What of a row's parameters matters to a drafter."""
+        if self.speculative_config.draft_sample_method == "greedy" or not has_proposals(params):
+            return _GREEDY
+        return SamplingParams(temperature=params.temperature)
 
     def _dummy_sampler_run(self, hidden_states: Tensor) -> Tensor:
         return hidden_states  # the stub has no logits to sample from
@@ -173,7 +224,7 @@ class DrafterRunner(TwoBatchRunner):
         self.clock.start(Stage.DRAFT)
         drafts: Tensor = super().propose_draft_token_ids(*args, **kwargs)
         self.clock.stop(Stage.DRAFT)
-        self._send(drafts)
+        self._send(drafts, self._draft_probs)
         return drafts
 
     def sample_tokens(self, grammar_output: Any) -> Any:
@@ -182,14 +233,22 @@ class DrafterRunner(TwoBatchRunner):
         self._sent = False
         output = super().sample_tokens(None)
         if not self._sent:  # vLLM does not draft when a request is about to fill the context; zeros are drafts, too
-            self._send(torch.zeros(len(self.step.num_scheduled_tokens), self.num_spec_tokens, dtype=torch.int32))
+            self._send(torch.zeros(self.input_batch.num_reqs, self.num_spec_tokens, dtype=torch.int32), None)
         self.clock.commit()
         return output
 
-    def _send(self, drafts: Tensor) -> None:
-        assert self.lane is not None
-        self.lane.drafted(self.step, drafts[self.rows()])
-        self._sent = True
+    def _send(self, drafts: Tensor, distributions: Tensor | None) -> None:
+        """Send what was drafted.
 
-    def _get_prompt_logprobs_dict(self, *_: Any) -> dict[str, Any]:
-        return {}  # of the target model, which is elsewhere
+        Args:
+            drafts: [requests, drafts] ids, in the order of this runner's batch.
+            distributions: [requests, drafts, vocabulary] that they are from, where some were drawn.
+        """
+        assert self.lane is not None
+        drawn, proposals = self.drawn(), None
+        if drawn:
+            if distributions is None:
+                distributions = torch.full((*drafts.shape, self.model_config.get_vocab_size()), torch.nan)
+            proposals = distributions[self.rows(drawn)]
+        self.lane.drafted(self.step, drafts[self.rows()], proposals)
+        self._sent = True

@@ -3,14 +3,16 @@
 Built on the *synchronous* `Scheduler` (`vllm/v1/core/sched/scheduler.py`, 0.32.0). Two calls are under way at a time,
 and a request may be scheduled again when its result is in: so two batches take turns, and a batch's result is known
 before it is scheduled. Only its drafts are not: they go from the drafter to the verifiers directly, and the scheduler
-writes placeholders for them.
+writes placeholders for them. A row's grammar, which is in this process, sees them when a verifier has them
+(`shown_drafts.py`).
 """
 
 from itertools import islice
 from typing import Any
 
-from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import Request
 
 from worker.minedraft import config
@@ -20,9 +22,12 @@ from worker.minedraft.engine_clock import EngineClock
 from worker.minedraft.lanes import CallNumbers
 from worker.minedraft.pace import Pace
 from worker.minedraft.presence import Presence, State
+from worker.minedraft.shown_drafts import ShownDrafts
 
 #: Stands for a drafted token that the scheduler never sees.
 PLACEHOLDER = -1
+#: How much longer than a message between ranks it may take until drafts are shown (seconds): a drafter may be joining.
+_SLACK_S = 30.0
 
 
 class TwoBatchScheduler(Scheduler):  # type: ignore[misc] # vLLM's types are not read
@@ -44,6 +49,8 @@ class TwoBatchScheduler(Scheduler):  # type: ignore[misc] # vLLM's types are not
         self._pace = Pace(folder)
         self._clock = EngineClock(folder)
         self._numbers = CallNumbers()
+        self._shown = ShownDrafts.of_engine(self.vllm_config)
+        self._patience_s = _SLACK_S + (config.DEADLINE_S if folder is None else config.read().deadline_s)
 
     def has_requests(self) -> bool:
         """Whether there is something to schedule now; while not, vLLM waits for the result of a call under way.
@@ -86,6 +93,23 @@ class TwoBatchScheduler(Scheduler):  # type: ignore[misc] # vLLM's types are not
         output = super().schedule(throttle_prefills)
         self._short = len(self.running) < self.max_num_active_reqs and bool(self.waiting)
         return output
+
+    def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> GrammarOutput | None:
+        """What may be sampled in the newest call, at each draft's position too.
+
+        The verifiers verify the drafts as they are. The first one of a row that the grammar does not allow is masked at
+        its position, so it is rejected, and no later one of the row is looked at.
+
+        Raises:
+            NotShownError: a call's drafts did not come.
+        """
+        rows = self._drafted_under_a_grammar(scheduler_output)
+        if rows:
+            placeholders = scheduler_output.scheduled_spec_decode_tokens
+            drafts = self._shown.wait(self._numbers.last, placeholders, self._patience_s)
+            seen = DraftTokenIds(rows, [drafts[request] for request in rows])
+            self.update_draft_token_ids_in_output(seen, scheduler_output)
+        return super().get_grammar_bitmask(scheduler_output)
 
     def update_draft_token_ids(self, draft_token_ids: Any) -> None:
         """Do nothing: no drafts come this way."""
@@ -134,8 +158,11 @@ class TwoBatchScheduler(Scheduler):  # type: ignore[misc] # vLLM's types are not
         self.max_num_active_reqs = len(self.running) + turn.admit
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
-        self._draft_nothing_under_a_grammar(scheduler_output)
         super()._update_after_schedule(scheduler_output)
+        # Drafts are shown when the call before has ended: vLLM takes in that one's result first, and then asks for the
+        # masks. Where there is no call before it asks at once (it could not wait: it would take a result from nowhere).
+        pending = self._under_way > 0 and bool(self._drafted_under_a_grammar(scheduler_output))
+        scheduler_output.pending_structured_output_tokens = pending
         if not self._drafting:
             return
         for request_id in scheduler_output.num_scheduled_tokens:
@@ -143,17 +170,10 @@ class TwoBatchScheduler(Scheduler):  # type: ignore[misc] # vLLM's types are not
             if not request.is_prefill_chunk:
                 request.spec_token_ids = self._placeholders.copy()
 
-    def _draft_nothing_under_a_grammar(self, scheduler_output: SchedulerOutput) -> None:
-        """Take back the placeholders of requests with a grammar, those that vLLM itself writes for one that joins too.
-
-        The grammar, in this process, would have to see the drafts: it has no say in what follows one that is accepted,
-        as the zero that stands in for a missing draft may be.
-        """
-        drafts = scheduler_output.scheduled_spec_decode_tokens
-        for request_id in [name for name in drafts if self.requests[name].use_structured_output]:
-            count = len(drafts.pop(request_id))
-            scheduler_output.num_scheduled_tokens[request_id] -= count
-            scheduler_output.total_num_scheduled_tokens -= count
+    def _drafted_under_a_grammar(self, scheduler_output: SchedulerOutput) -> list[str]:
+        """Requests that have drafts and a grammar, but for those that were aborted since."""
+        rows = ((name, self.requests.get(name)) for name in scheduler_output.scheduled_spec_decode_tokens)
+        return [name for name, request in rows if request is not None and request.use_structured_output]
 
 
 def _is_ready(request: Request) -> bool:

@@ -17,6 +17,7 @@ class VerifierWorker(LaneWorker):
     """Checks what the drafter drafted; rank 0 tells it what came of that."""
 
     runner_class = VerifierRunner
+    model_runner: VerifierRunner
     link_rank = RankLink.FIRST
     _relay: Relay | None = None
 
@@ -31,7 +32,14 @@ class VerifierWorker(LaneWorker):
         settings = config.read()
         self._relay = Relay.connect(address, self.rank, settings.verifiers, self.drafts, settings.deadline)
         end = self._end(self.connect(address) if self.rank == 0 else None)
-        return VerifierLane(end, self.model_runner.clock, sends=self.rank == 0)
+        vocabulary = self.model_config.get_vocab_size()
+        return VerifierLane(end, self.model_runner.clock, sends=self.rank == 0, vocabulary=vocabulary)
+
+    def compile_or_warm_up_model(self) -> Any:
+        """Warm up, with vLLM's own sampler; from then on, sample exactly."""
+        result = super().compile_or_warm_up_model()
+        self.model_runner.sample_exactly()
+        return result
 
     @fatal
     def join(self, address: str, last: int) -> None:

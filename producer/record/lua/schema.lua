@@ -3,7 +3,8 @@
 local key = {
     jobs       = "minedraft:jobs",               -- ZSET   job -> when it was created
     job        = "minedraft:job:%s",             -- HASH   one job: state, reason (why it is paused), model, name, identity,
-                                                 --        priority, max_error_rate, ttl (ms), rows, invalid, shards,
+                                                 --        priority, max_error_rate, ttl (ms), defaults (parameters
+                                                 --        of all its rows, JSON or ""), rows, invalid, shards,
                                                  --        calls (of `stage`), done (failed included), failed, consumed,
                                                  --        consumed_digest (SHA-256 of these lines of the file),
                                                  --        forgiven_done, forgiven_failed (not judged by max_error_rate),

@@ -1,18 +1,23 @@
 """Parts that need vLLM and no engine."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.exceptions import VLLMValidationError
 from vllm.platforms import current_platform
 from vllm.triton_utils.dispatcher import register_kernels
 from vllm.v1.engine.exceptions import EngineGenerateError
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
+from worker.engine import vllm_rows
+from worker.engine.parameters import BEAM_SEARCH
 from worker.engine.protocol import EngineDead
 from worker.engine.vllm_cpu_worker import EXPAND_KERNEL, expand, expands_rightly
-from worker.engine.vllm_rows import answer_of, fault_of
+from worker.engine.vllm_rows import Completion, answer_of, fault_of
 
 
 def test_vllms_own_expansion_is_still_wrong_and_ours_is_right() -> None:
@@ -33,6 +38,15 @@ def test_vllms_own_sampler_still_needs_a_row_for_top_k() -> None:
     """When this fails vLLM has been put right: then `CpuRunner._sample` need not look for drafts."""
     with pytest.raises(RuntimeError):
         apply_top_k_top_p(torch.empty(0, 8), torch.empty(0, dtype=torch.int32), None)
+
+
+def test_it_is_written_down_what_every_parameter_does() -> None:
+    """When this fails vLLM has a new parameter: decide whether rows may have it, and add it to the matrix."""
+    matrix = (Path(vllm_rows.__file__).parent / "README.md").read_text(encoding="utf-8")
+    written = set(re.findall(r"`(\w+)`", matrix))
+    fields = set(ChatCompletionRequest.model_fields) | set(Completion.model_fields)
+    assert fields - written == set()
+    assert fields >= BEAM_SEARCH
 
 
 def test_an_answer_that_was_cut_off_is_none() -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -85,6 +86,12 @@ async def test_sampling_follows_the_target(engine: VllmEngine) -> None:
 async def test_logprobs_come_with_every_token(engine: VllmEngine) -> None:
     answer = await engine.answer(completion(max_tokens=8, logprobs=2, ignore_eos=True))
     assert len(answer.body["choices"][0]["logprobs"]["token_logprobs"]) == answer.completion_tokens == 8
+
+
+@pytest.mark.parametrize("body", [{"logit_bias": {"40": 1}}, {"min_p": 0.1}])
+async def test_what_vllms_rejection_sampler_lacks_is_a_row_error(engine: VllmEngine, body: dict[str, Any]) -> None:
+    with pytest.raises(RowError, match="speculative decoding"):
+        await engine.answer(completion(temperature=1, **body))
 
 
 async def next_token(engine: VllmEngine, prompt: list[int]) -> dict[int, float]:

@@ -115,6 +115,7 @@ class ImaginedEngine:
         output = self.scheduler.schedule()
         self.schedule_ms.append((time.perf_counter_ns() - start) / 1e6)
         assert output.total_num_scheduled_tokens == sum(output.num_scheduled_tokens.values())
+        assert self._under_way or not output.pending_structured_output_tokens, "vLLM would wait for a call before it"
         running = {request.request_id: request for request in self.scheduler.running}
         sampling = {name for name in output.num_scheduled_tokens if not running[name].is_prefill_chunk}
         self.calls.append(deepcopy(output))

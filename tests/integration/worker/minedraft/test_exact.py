@@ -1,15 +1,12 @@
 """The two-batch engine answers what plain decoding answers, whatever a row asks for and whatever happens to it."""
 
 import asyncio
-import json
-import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
-from integration.worker.engine.real_engine import chat, completion
 from integration.worker.minedraft.both_engines import (
     Rings,
     ask,
@@ -26,16 +23,12 @@ from integration.worker.minedraft.cases import (
     CONTEXT,
     GENERATED,
     MANY,
-    ONE_MORE,
     chunked,
-    english,
     rows,
 )
 
 from producer.record.models import Answer
-from worker.engine.protocol import RowError
 from worker.engine.vllm import VllmEngine, VllmOptions
-from worker.lab.tiny import build_tokenizer
 from worker.minedraft.config import DEADLINE_S
 from worker.minedraft.measures import summary
 
@@ -70,6 +63,7 @@ async def test_answers_are_those_of_plain_decoding(engine: VllmEngine, plain: An
     assert counted(CASES[name].counter) > before
 
 
+@pytest.mark.full
 async def test_all_cases_at_once(engine: VllmEngine, plain: Answers) -> None:
     answers = await ask(engine, [row for case in CASES.values() for row in case.rows[:12]])
     assert differences([answer for of_case in plain.values() for answer in of_case[:12]], answers) == []
@@ -77,17 +71,26 @@ async def test_all_cases_at_once(engine: VllmEngine, plain: Answers) -> None:
 
 async def test_the_cases_are_what_they_are_called(plain: Answers) -> None:
     """Without this, a case could stop meaning anything as soon as the models' texts change."""
-    for name in ("stop strings", "stop tokens", "min_tokens", "end of text"):
+    for name in ("stop strings", "stop tokens", "min_tokens", "end of text", "seeded, stopped"):
         assert "stop" in {choice["finish_reason"] for choice in choices(plain[name])}
+    assert "repetition" in {choice["finish_reason"] for choice in choices(plain["repetition"])}
+    assert [
+        row.body["prompt"] in text(choice)
+        for row, choice in zip(CASES["echo"].rows, choices(plain["echo"]), strict=True)
+    ] == [True, True, False, False]
+    assert any("<|im_end|>" in text(choice) for choice in choices(plain["special tokens in the text"]))
+    for name in (name for name in CASES if name.startswith("seeded")):
+        assert len({text(choice) for choice in choices(plain[name])}) > len(plain[name]) / 2
     assert all(answer.prompt_tokens > BUDGET for name in CASES if "chunks" in name for answer in plain[name])
     full = plain["full context, preempted"]
     assert all(answer.prompt_tokens + answer.completion_tokens == CONTEXT for answer in full)
     assert len({text(choice) for choice in choices(plain["200 rows"])}) > 190
 
 
-async def test_logprobs_are_those_of_plain_decoding(engine: VllmEngine, plain: Answers) -> None:
-    ours = await ask(engine, CASES["logprobs"].rows, return_tokens_as_token_ids=True)
-    for one, other in zip(choices(plain["logprobs"]), choices(ours), strict=True):
+@pytest.mark.parametrize("name", ["logprobs", "seeded, logprobs"])
+async def test_logprobs_are_those_of_plain_decoding(engine: VllmEngine, plain: Answers, name: str) -> None:
+    ours = await ask(engine, CASES[name].rows, return_tokens_as_token_ids=True)
+    for one, other in zip(choices(plain[name]), choices(ours), strict=True):
         for kind in ("top_logprobs", "token_logprobs"):
             for of_plain, of_ours in zip(one["logprobs"][kind], other["logprobs"][kind], strict=True):
                 assert of_ours == pytest.approx(of_plain, abs=1e-4)
@@ -119,56 +122,12 @@ async def test_one_row_alone_is_drafted_for(engine: VllmEngine, rings: Rings) ->
     assert summary(*rings.read()).acceptance > 0.4
 
 
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "ok": {"type": "boolean"},
-        "number": {"enum": [1, 22, 333]},
-        "word": {"type": "string", "pattern": "^[a-z]{5,9}$"},
-    },
-    "required": ["ok", "number", "word"],
-    "additionalProperties": False,
-}
-
-
-async def test_structure_is_kept_and_not_drafted_for(engine: VllmEngine, rings: Rings) -> None:
-    """What is drafted has not been seen by the grammar, which is in another process."""
-    prompts = [english(i * 41, 40) for i in range(8)]
-    shape = {"type": "json_schema", "json_schema": {"name": "shape", "schema": SCHEMA}}
-    schema = await ask(
-        engine, [chat(prompt, response_format=shape, temperature=1, max_tokens=100) for prompt in prompts]
-    )
-    # What a model with random weights says in JSON only ends when it has few tokens to say, each of them in turn.
-    few = [1, *(build_tokenizer().tokens.index(token) for token in '{}":,1Ġ')]
-    loose = {"allowed_token_ids": few, "frequency_penalty": 2, "temperature": 2, "max_tokens": 400}
-    loose["response_format"] = {"type": "json_object"}
-    objects = await ask(engine, [chat(prompt, **loose) for prompt in prompts])
-    choice = completion(ONE_MORE, structured_outputs={"choice": ["yes", "no"]}, temperature=1)
-    chosen = [answer for _ in range(2) for answer in await ask(engine, [choice])]
-    assert rings.read()[0]["drafted"].sum() == 0
-    for answer in map(text, choices(schema)):
-        said = json.loads(answer)
-        assert list(said) == ["ok", "number", "word"]
-        assert said["number"] in (1, 22, 333)
-        assert re.fullmatch("[a-z]{5,9}", said["word"])
-    ended = [text(choice) for choice in choices(objects) if choice["finish_reason"] == "stop"]
-    assert len(ended) > len(prompts) / 2
-    assert all(isinstance(json.loads(answer), dict) for answer in ended)
-    assert {text(choice) for choice in choices(chosen)} <= {"yes", "no"}
-
-
 async def test_a_seed_gives_the_same_text_however_rows_are_batched(engine: VllmEngine) -> None:
     sampled = [row for seed in range(4) for row in chunked(2, temperature=0.7, seed=seed)]
     alone = [text(choice) for row in sampled for choice in choices(await ask(engine, [row]))]
     together = [text(choice) for choice in choices(await ask(engine, sampled))]
     assert together == alone
     assert len(set(alone)) == len(sampled)
-
-
-@pytest.mark.parametrize("body", [{"logit_bias": {"40": 1}}, {"min_p": 0.1}])
-async def test_what_vllm_cannot_verify_is_a_row_error(engine: VllmEngine, body: dict[str, Any]) -> None:
-    with pytest.raises(RowError, match="speculative decoding"):
-        await engine.answer(completion(temperature=1, **body))
 
 
 async def test_aborted_rows_change_nothing_for_the_others(engine: VllmEngine, plain: Answers) -> None:

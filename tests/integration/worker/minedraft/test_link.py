@@ -71,6 +71,18 @@ def test_what_is_expected_is_taken_early_and_in_order(ranks: Ranks, tmp_path: Pa
     assert first.do("recv_drafts", 1) == [[21, 22, 23]]
 
 
+def test_proposals_arrive_as_they_are(ranks: Ranks, tmp_path: Path) -> None:
+    first, drafter = connected = ranks(2)
+    connect(connected, tmp_path, LONG_S)
+    rows = [[[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]], [[0.125, 0.875], [0.0, 1.0], [0.5, 0.5]]]
+    first.do("expect_drafts", 3)
+    first.do("expect_proposals", 2, 2)
+    drafter.do("send_drafts", [[21, 22, 23]] * 3)
+    drafter.do("send_proposals", rows)
+    assert first.do("recv_drafts", 3) == [[21, 22, 23]] * 3
+    assert first.do("recv_proposals", 2, 2) == rows
+
+
 def test_an_expected_message_that_never_comes_is_an_error_at_the_deadline(ranks: Ranks, tmp_path: Path) -> None:
     connected = ranks(2)
     connect(connected, tmp_path, SHORT_S)

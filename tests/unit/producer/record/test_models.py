@@ -17,6 +17,13 @@ def test_a_row_survives_the_wire(custom_id: str, body: dict[str, object]) -> Non
     assert Row.from_json(3, row.to_json().encode()) == row
 
 
+def test_what_a_row_says_itself_holds_over_its_jobs_defaults() -> None:
+    row = Row(index=3, line=7, custom_id="a", url=CHAT_URL, body={"seed": 1, "stop": None})
+    assert row.over({"seed": 2, "stop": "x", "n": 3}).body == {"seed": 1, "stop": None, "n": 3}
+    assert row.over({}) == row
+    assert row.body == {"seed": 1, "stop": None}
+
+
 @given(texts)
 def test_a_result_is_one_line_whatever_the_text(text: str) -> None:
     row = Row(index=0, line=1, custom_id=text, url=CHAT_URL, body={})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from worker.engine.protocol import EngineStartError
 from worker.engine.vllm import VllmEngine, VllmOptions
 from worker.minedraft import config
 from worker.minedraft.config import DEADLINE_S, TwoBatchConfig
@@ -34,6 +35,15 @@ def test_a_message_is_given_up_before_vllm_gives_up_its_step(
     if vllms_s is not None:
         monkeypatch.setenv(VLLMS_TIMEOUT, vllms_s)
     assert request.getfixturevalue("told").deadline_s == ours_s
+
+
+@pytest.mark.parametrize("text", ["abc", "0", "-5", "1.5", "1e3", "inf"])
+def test_a_limit_of_vllms_that_is_no_time_is_refused(
+    text: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv(VLLMS_TIMEOUT, text)
+    with pytest.raises(EngineStartError, match=f"{VLLMS_TIMEOUT}={text} is no whole number of seconds"):
+        request.getfixturevalue("told")
 
 
 def test_what_the_processes_are_told_is_gone_once_they_are_started(told: TwoBatchConfig) -> None:

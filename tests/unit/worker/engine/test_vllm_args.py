@@ -22,7 +22,12 @@ def test_speculative_decoding_is_vllms_own() -> None:
     options = VllmOptions("m", "n", mode="sd", draft_model="d", num_speculative_tokens=4)
     flag, value = mode_flags(options)
     assert flag == "--speculative-config"
-    assert json.loads(value) == {"method": "draft_model", "model": "d", "num_speculative_tokens": 4}
+    assert json.loads(value) == {
+        "method": "draft_model",
+        "model": "d",
+        "num_speculative_tokens": 4,
+        "draft_sample_method": "greedy",
+    }
     assert options.models == ["m", "d"]
 
 
@@ -33,6 +38,7 @@ def test_two_batches_are_vllms_speculation_with_classes_of_our_own() -> None:
         "method": "draft_model",
         "model": "d",
         "num_speculative_tokens": 3,
+        "draft_sample_method": "greedy",
         "draft_tensor_parallel_size": 1,
     }
     assert "--no-async-scheduling" in flags
@@ -105,11 +111,15 @@ def test_a_name_is_looked_for_in_the_cache_alone_when_offline(monkeypatch: pytes
 
 @pytest.mark.parametrize(("given", "names"), [(None, ("m",)), ("n", ("n",)), (["a", "b"], ("a", "b"))])
 def test_served_names(given: object, names: tuple[str, ...]) -> None:
-    assert vllm_args.served_names(vllm_args.Namespace(served_model_name=given, model="m")) == names
+    parsed = vllm_args.Namespace(served_model_name=given, model="m", lora_modules=None)
+    assert vllm_args.served_names(parsed) == names
+    parsed.lora_modules = [vllm_args.Namespace(name="adapter")]
+    assert vllm_args.served_names(parsed) == (*names, "adapter")
 
 
 @pytest.mark.parametrize("mode", ["ar", "sd", "psd"])
 @pytest.mark.parametrize("cpu", [True, False])
 def test_code_that_comes_with_a_model_is_trusted_only_when_asked(mode: str, cpu: bool) -> None:
     options = VllmOptions("m", "n", mode=mode, draft_model="d")  # type: ignore[arg-type]
-    assert not [flag for flag in default_flags(options, cpu=cpu) if "trust" in flag]
+    trusted = [flag for flag in default_flags(options, cpu=cpu) if "trust" in flag]
+    assert trusted == ["--trust-request-chat-template"]  # run in a sandbox

@@ -71,6 +71,18 @@ def test_impossible_lengths_are_usage_errors_of_one_line(
     )
 
 
+@pytest.mark.parametrize("flag", ["--tokens", "--prompt-chars"])
+@pytest.mark.parametrize("text", ["1000000001", "4..99999999999999999999"])
+def test_lengths_beyond_all_reason_are_usage_errors_of_one_line(
+    flag: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench_cli.run([f"{flag}={text}"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"worker bench: error: argument {flag}: {text!r} is more than 1,000,000,000"
+
+
 @pytest.mark.parametrize(("text", "lengths"), [("64", range(64, 65)), ("4..512", range(4, 513)), ("7..7", range(7, 8))])
 def test_lengths_are_a_number_or_a_range(text: str, lengths: range) -> None:
     asked = bench_cli.parser().parse_args(["--tokens", text, "--prompt-chars", text])

@@ -37,6 +37,10 @@ def model(name: str, length: int = 2048) -> Thing:
         trust_remote_code=False,
         max_model_len=length,
         multimodal_config=None,
+        logits_processors=None,
+        enable_prompt_embeds=False,
+        enable_trace_replay=False,
+        return_sampling_mask=False,
     )
 
 
@@ -49,7 +53,7 @@ def fit() -> Any:
             uses_draft_model=lambda: True,
             parallel_drafting=False,
             num_speculative_tokens=MAX_DRAFTS,
-            draft_sample_method="greedy",
+            rejection_sample_method="standard",
             num_speculative_tokens_per_batch_size=None,
             use_heterogeneous_vocab=False,
             target_model_config=target,
@@ -62,11 +66,13 @@ def fit() -> Any:
             distributed_executor_backend=classes.EXECUTOR,
             worker_cls=classes.VERIFIER,
         ),
-        scheduler_config=Thing(scheduler_cls=classes.SCHEDULER, async_scheduling=False),
+        scheduler_config=Thing(scheduler_cls=classes.SCHEDULER, async_scheduling=False, policy="fcfs"),
         use_v2_model_runner=False,
         lora_config=None,
         kv_transfer_config=None,
         ec_transfer_config=None,
+        reasoning_config=Thing(reasoning_start_str="", reasoning_end_str=""),  # as a parser alone makes it
+        aux_output_config=Thing(enable_return_routed_experts=False),
         max_concurrent_batches=2,
     )
 
@@ -88,7 +94,7 @@ def test_a_fit_configuration_passes() -> None:
         ("speculative_config.uses_draft_model", lambda: False, "need a draft model"),
         ("speculative_config.parallel_drafting", True, "token by token"),
         ("speculative_config.num_speculative_tokens", MAX_DRAFTS + 1, f"at most {MAX_DRAFTS} .* not {MAX_DRAFTS + 1}"),
-        ("speculative_config.draft_sample_method", "probabilistic", "draft greedily"),
+        ("speculative_config.rejection_sample_method", "synthetic", "rejection_sample_method synthetic"),
         ("speculative_config.num_speculative_tokens_per_batch_size", [(1, 4, 2)], "same number of tokens"),
         ("speculative_config.use_heterogeneous_vocab", True, "one tokenizer"),
         ("parallel_config.pipeline_parallel_size", 2, "pipeline-parallel-size 1, not 2"),
@@ -103,6 +109,14 @@ def test_a_fit_configuration_passes() -> None:
         ("kv_transfer_config", Thing(), "KV transfer"),
         ("ec_transfer_config", Thing(), "EC transfer"),
         ("model_config.multimodal_config", Thing(), "images or audio"),
+        ("scheduler_config.policy", "priority", "--scheduling-policy"),
+        ("model_config.logits_processors", ["some.Class"], "--logits-processors"),
+        ("model_config.enable_prompt_embeds", True, "--enable-prompt-embeds"),
+        ("model_config.enable_trace_replay", True, "--enable-trace-replay"),
+        ("aux_output_config.enable_return_routed_experts", True, "--enable-return-routed-experts"),
+        ("model_config.return_sampling_mask", True, "--return-sampling-mask"),
+        ("reasoning_config.reasoning_start_str", "<think>", "--reasoning-config"),
+        ("reasoning_config.reasoning_end_str", "</think>", "--reasoning-config"),
         ("speculative_config.draft_model_config", model("alike", 1024), "--max-model-len 1024"),
         ("speculative_config.draft_model_config", model("swapped"), "draft model swapped has another tokenizer"),
     ],

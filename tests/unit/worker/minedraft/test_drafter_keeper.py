@@ -243,6 +243,17 @@ def test_one_that_the_first_verifier_has_given_up_is_killed_and_replaced(stand: 
     assert second.alive(), "that was said of the one before"
 
 
+def test_one_that_ends_slowly_when_it_is_killed_is_told_once(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand.serving()
+    given_up = stand.made[0]
+    monkeypatch.setattr(given_up.proc, "kill", lambda: threading.Timer(0.1, given_up.die).start())
+    stand.presence.give_up()
+    stand.await_joined()
+    assert caplog.text.count("has not answered in time") == 1
+
+
 def test_one_that_waits_is_not_the_one_that_was_given_up(stand: Stand) -> None:
     stand.serving()
     stand.made[0].die()

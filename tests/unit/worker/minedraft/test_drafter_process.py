@@ -1,5 +1,6 @@
 """How a drafter's process is asked and ended, with queues that do as they are told."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from vllm.v1.executor.multiproc_executor import WorkerProc
 
-from worker.minedraft import classes, drafter_process
+from worker.minedraft import classes, drafter_process, names
 from worker.minedraft.drafter_process import DrafterProcess, of_one_rank
 from worker.minedraft.names import RankDied, ended
 
@@ -103,6 +104,21 @@ def drafter(calls: Queue, replies: Queue, looks: float = float("inf")) -> Any:
     made._starting = Thing(death_writer=Pipe())
     made.handle = Thing(worker_response_mq=replies, death_writer=Pipe())
     return made
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_who_ends_while_it_starts_is_told_apart_from_who_fails(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise EOFError("see the stack trace")
+
+    monkeypatch.setattr(WorkerProc, "wait_for_ready", fail)
+    monkeypatch.setattr(names, "REAP_S", 0.01)
+    it = drafter(Queue(), Queue())
+    it.proc.sentinel, theirs = os.pipe()
+    if ends:
+        os.close(theirs)
+    with pytest.raises(RankDied if ends else EOFError, match="killed by signal 9" if ends else "stack trace"):
+        it.ready()
 
 
 @pytest.mark.parametrize(("replies", "who"), [(True, None), (False, -1)])

@@ -13,6 +13,7 @@ from worker.minedraft.executor import MineDraftExecutor
 from worker.minedraft.lanes import CallNumbers
 from worker.minedraft.names import RankDied
 from worker.minedraft.presence import Presence, State
+from worker.minedraft.shown_drafts import NotShownError, ShownDrafts
 
 
 class Keeper:
@@ -66,6 +67,7 @@ class Ranks:
         self.executor.is_failed = False
         self.executor._presence = self.presence = Presence(None)
         self.executor._numbers = CallNumbers()
+        self.executor._shown = ShownDrafts(None, 1)
         self.keeper = Keeper(self.asked)
         self.executor._drafters = self.keeper  # type: ignore[assignment]
 
@@ -339,6 +341,28 @@ def test_when_a_verifier_dies_it_is_named_and_the_others_are_killed(ending: Endi
     ending.executor.shutdown()
     assert ending.told == ["minedraft::verifier_0 was killed by signal 9"]
     assert (ending.verifier.killed, ending.drafter.killed) == (False, True)
+
+
+def test_a_verifiers_death_is_told_before_anybody_stops_waiting_for_its_drafts(ending: Ending) -> None:
+    ending.verifier = Running("minedraft::verifier_0", -9)
+    ending.executor.workers = [Thing(proc=ending.verifier)]
+    ending.executor.is_failed = True
+    told: list[list[str]] = []
+    ending.executor._shown = Thing(end=lambda: told.append(ending.told.copy()))  # type: ignore[assignment]
+    ending.executor.shutdown()
+    assert told == [["minedraft::verifier_0 was killed by signal 9"]]
+
+
+def test_in_an_engine_that_ends_nobody_waits_for_drafts(ending: Ending) -> None:
+    ending.executor.shutdown()
+    with pytest.raises(NotShownError, match="ending"):
+        ending.executor._shown.wait(1, {"r0": [-1]}, 10)
+
+
+def test_no_rank_is_asked_for_drafts(ranks: Ranks) -> None:
+    """It would answer when its forward pass is over."""
+    assert ranks.executor.take_draft_token_ids() is None  # type: ignore[func-returns-value]
+    assert ranks.asked == []
 
 
 def test_a_drafter_that_dies_while_the_engine_starts_is_its_end(ending: Ending) -> None:

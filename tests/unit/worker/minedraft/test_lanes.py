@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from steps import DRAFTS, MemoryLink, Step, step, table
 
 from worker.minedraft.lanes import CallNumbers, DrafterLane, DraftTable, VerifierLane
@@ -81,6 +82,41 @@ def test_drafts_are_forgotten_and_requests_are_not() -> None:
     assert filled(drafts, step({"a": 2})) == {"a": [0, 0]}
     drafts.store(["a"], [[5, 6]])
     assert filled(drafts, step({"a": 2})) == {"a": [5, 6]}
+
+
+def test_proposals_are_of_use_once_and_go_with_their_drafts() -> None:
+    drafts = DraftTable()
+    drafts.fill(step(reading={"a": 9, "b": 9, "c": 9}))
+    one, other = torch.ones(2, 4), torch.zeros(2, 4)
+    drafts.store(["a", "b", "c"], [[1, 2], [3, 4], [5, 6]], {"a": one, "c": other})
+    drafts.fill(step({"a": 2, "b": 2}))
+    assert drafts.proposals == {"a": one}
+    drafts.fill(step({"a": 2, "c": 1}))
+    assert drafts.proposals == {"c": other}
+    drafts.store(["a"], [[1, 2]], {"a": one})
+    drafts.store(["a"], [[1, 2]])
+    drafts.fill(step({"a": 2}))
+    assert drafts.proposals == {}, "newer drafts were not drawn"
+    drafts.store(["a", "b"], [[1, 2], [1, 2]], {"a": one, "b": other})
+    drafts.fill(step({"a": 2}, finished="a"))
+    assert drafts.proposals == {}
+    drafts.forget_drafts()
+    drafts.fill(step({"b": 2}))
+    assert drafts.proposals == {}
+
+
+def test_a_row_without_a_proposal_has_none() -> None:
+    """vLLM does not draft when a request is about to fill the context."""
+    link = MemoryLink()
+    lane = VerifierLane(link, StageClock(None), sends=True, vocabulary=2)
+    for call in (step(reading={"r0": 9, "r1": 9}), step()):
+        lane.begin(call)
+        if call.num_scheduled_tokens:
+            lane.sampled(call, table([[1], [2]]), ["r0", "r1"])
+            link.send_drafts(table([[1, 2, 3], [4, 5, 6]]))
+            link.send_proposals(torch.tensor([[[torch.nan, torch.nan]] * 3, [[0.25, 0.75]] * 3]))
+    lane.begin(step({"r0": 3, "r1": 3}))
+    assert {request: rows.tolist() for request, rows in lane.proposals.items()} == {"r1": [[0.25, 0.75]] * 3}
 
 
 def numbers(*calls: Step, last: int = 0) -> list[int]:

@@ -128,6 +128,21 @@ def test_a_receive_that_cannot_be_made_ready_is_a_link_error() -> None:
             send(torch.tensor([[1]]))
 
 
+def test_proposals_follow_their_drafts() -> None:
+    group = Group()
+    link = GlooLink(group, 2, DEADLINE)
+    link.send_drafts(torch.tensor([[1, 2]]))
+    link.send_proposals(torch.full((1, 2, 5), 0.5, dtype=torch.float64))
+    (_, rank, tag), (message, *where) = group.sent
+    assert where == [rank, tag]
+    assert (message.dtype, message.shape, message[0, 0, 0]) == (torch.float32, (1, 2, 5), 0.5)
+    link.expect_drafts(3)
+    link.expect_proposals(1, 5)
+    assert group.received == [3, 1]
+    assert (link.recv_drafts(3).shape, link.recv_proposals(1, 5).shape) == ((3, 2), (1, 2, 5))
+    assert link.recv_proposals(4, 5).shape == (4, 2, 5), "though it was not expected"
+
+
 def test_a_closed_link_keeps_nothing() -> None:
     group = Group()
     alive = weakref.ref(group)

@@ -16,11 +16,11 @@ from itertools import pairwise
 from queue import Queue
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from interleavings import Done, Interleavings, Issued, Meet, Receive, Relay, Send, Transport
-from lockstep import Fate, Filled, drafted, due, in_lockstep, sampled
-from steps import DRAFTS, MemoryLink, MemoryRelay, Step, lives, step
+from lockstep import Fate, Filled, drafted, due, due_proposals, in_lockstep, sampled
+from steps import DRAFTS, MemoryLink, MemoryRelay, Step, drawn, lives, proposals_of, step
 
 from worker.minedraft.lanes import DrafterLane, VerifierLane
 from worker.minedraft.link import MAX_OUTSTANDING, LinkError
@@ -34,34 +34,38 @@ LONGEST = 5
 DEADLINE_S = 60.0
 
 
-def calls_of(pattern: Pattern) -> list[Step]:
+def calls_of(pattern: Pattern, *, proposing: bool = False) -> list[Step]:
+    """Calls; where there are proposals each has two messages up."""
+    if proposing:
+        pattern = [names.replace("r0", "r2").replace("r1", "r5") for names in pattern]
     return [step(dict.fromkeys(names.split(), DRAFTS)) for names in pattern]
 
 
-def patterns() -> Iterator[Pattern]:
+def patterns(longest: int = LONGEST) -> Iterator[Pattern]:
     """All sequences of calls with either request, both or none: two batches that take turns, or one alone.
 
     Shorter ones are not superfluous: an engine may stop anywhere.
     """
-    for length in range(1, LONGEST + 1):
+    for length in range(1, longest + 1):
         for pattern in itertools.product(["", "r0", "r1", "r0 r1"], repeat=length):
             if next((names for names in pattern if names), "r0") != "r1":  # which one is called r0 does not matter
                 yield pattern
 
 
+@pytest.mark.parametrize("proposing", [False, True])
 @pytest.mark.parametrize(
     ("verifiers", "transport"), [(1, Transport.BUFFERED), (2, Transport.BUFFERED), (2, Transport.BROADCASTS)]
 )
 def test_no_order_stops_the_ranks_or_leaves_a_message_behind_an_empty_call(
-    verifiers: int, transport: Transport
+    verifiers: int, transport: Transport, proposing: bool
 ) -> None:
     most = 0
-    for pattern in patterns():
-        orders = Interleavings(in_lockstep(calls_of(pattern), verifiers).programs, transport)
+    for pattern in patterns(LONGEST - proposing):  # with twice the messages
+        orders = Interleavings(in_lockstep(calls_of(pattern, proposing=proposing), verifiers).programs, transport)
         assert orders.stuck() == [], pattern
         assert (orders.unread() == 0) is (not pattern[-1]), pattern
         most = max(most, orders.most_under_way)
-    assert most == 2 <= MAX_OUTSTANDING
+    assert most == (4 if proposing else 2) <= MAX_OUTSTANDING
 
 
 @pytest.mark.parametrize("verifiers", [1, 2])
@@ -100,11 +104,13 @@ def numbers_of(pattern: Pattern) -> list[int]:
     return numbers
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 2**32), length=st.integers(1, 60))
 def test_each_placeholder_stands_for_the_draft_of_its_requests_last_call(seed: int, length: int) -> None:
     calls = list(lives(seed, length))
     run = in_lockstep(calls, 2)
     assert run.filled == [due(calls)] * 3
+    assert run.proposed == [due_proposals(calls)] * 2
     assert run.known == [0] * 3
     assert run.losses == 0
 
@@ -115,6 +121,10 @@ def check_losses(calls: Sequence[Step], verifiers: int, fates: Sequence[Fate], j
     expected = due(calls, run.received, joins)
     assert run.filled[:-1] == [expected] * verifiers
     assert run.filled[-1] == [expected[call - 1] for call in run.drafter_calls], "a drafter knows what is verified"
+    proposals = due_proposals(calls, joins)
+    assert all(proposed == run.proposed[0] for proposed in run.proposed)
+    assert all(some.items() <= most.items() for some, most in zip(run.proposed[0], proposals, strict=True))
+    assert run.losses or run.proposed[0] == proposals
     assert run.known[:-1] == [0] * verifiers
     received = iter(run.received)
     for drafter, sent in enumerate(run.sent):
@@ -124,10 +134,11 @@ def check_losses(calls: Sequence[Step], verifiers: int, fates: Sequence[Fate], j
         # What is under way when its sender is found to be gone, or when another one joins, is not waited for.
         missing = len(sent) - len(got)
         fate = fates[drafter]
-        assert missing <= (MAX_OUTSTANDING // 2 if fate.noticed or end <= len(calls) else 0)
+        assert missing <= (2 if fate.noticed or end <= len(calls) else 0)
     assert run.losses <= len(fates)
 
 
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     length=st.integers(1, 40),
@@ -148,7 +159,7 @@ def test_whenever_drafters_die_and_others_join_all_verifiers_fill_in_alike(
 @pytest.mark.parametrize("verifiers", [1, 3])
 def test_a_drafter_may_die_at_every_point(verifiers: int, noticed: bool) -> None:
     calls = list(lives(7, 25))
-    operations = 3 * sum(bool(call.num_scheduled_tokens) for call in calls)
+    operations = sum(3 + bool(drawn(call)) for call in calls if call.num_scheduled_tokens)
     for lived in range(operations + 1):
         check_losses(calls, verifiers, [Fate(lived, noticed)], [])
     lost = [in_lockstep(calls, verifiers, [Fate(lived, noticed)]).losses for lived in (0, operations // 2, operations)]
@@ -175,7 +186,7 @@ def in_threads(calls: Sequence[Step], verifiers: int, seed: int, lived: int | No
 
     def verify(rank: int) -> Filled:
         end = OtherVerifier(relay.of(rank)) if rank else FirstVerifier(link, relay, DRAFTS, losses.append)
-        lane = VerifierLane(end, StageClock(None), sends=rank == 0)
+        lane = VerifierLane(end, StageClock(None), sends=rank == 0, vocabulary=1)
         dawdle, filled = dawdling(f"{seed} {rank}"), []
         for number in range(1, len(calls) + 1):
             call = issued[rank].get(timeout=DEADLINE_S)
@@ -185,7 +196,7 @@ def in_threads(calls: Sequence[Step], verifiers: int, seed: int, lived: int | No
             if call.num_scheduled_tokens:
                 meet.wait()
                 dawdle()
-                lane.sampled(call, sampled(number, call))
+                lane.sampled(call, sampled(number, call), drawn(call))
             if rank == 0:
                 replies.put(number)
         return filled
@@ -201,7 +212,8 @@ def in_threads(calls: Sequence[Step], verifiers: int, seed: int, lived: int | No
                 dawdle()
                 assert lane.sampled(call).equal(sampled(number, call))
                 dawdle()
-                lane.drafted(call, drafted(number, call))
+                proposed = proposals_of(number, drawn(call)) if drawn(call) else None
+                lane.drafted(call, drafted(number, call), proposed)
         if lived is not None:
             link.die()
         return filled

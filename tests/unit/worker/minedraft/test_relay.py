@@ -36,6 +36,13 @@ class Link:
         self._do(f"receive {requests}")
         return torch.ones(requests, DRAFTS, dtype=torch.int32)
 
+    def expect_proposals(self, requests: int, vocabulary: int) -> None:
+        self._do(f"expect {requests} x {vocabulary}")
+
+    def recv_proposals(self, requests: int, vocabulary: int) -> Tensor:
+        self._do(f"receive {requests} x {vocabulary}")
+        return torch.ones(requests, DRAFTS, vocabulary)
+
     def close(self) -> None:
         self.closed += 1
 
@@ -66,6 +73,22 @@ def test_while_there_is_a_drafter_all_is_passed_on() -> None:
     for rank in (1, 2):
         assert OtherVerifier(relay.of(rank)).recv_drafts(2).tolist() == [[1] * DRAFTS] * 2
     assert (lost, link.closed) == ([], 0)
+
+
+@pytest.mark.parametrize("lived", range(5))
+def test_a_drafter_that_dies_before_its_proposals_leaves_drafts_without(lived: int) -> None:
+    link, relay, lost = Link(lived), MemoryRelay(1), list[LinkError]()
+    first, other = FirstVerifier(link, relay, DRAFTS, lost.append), OtherVerifier(relay.of(1))
+    first.expect_drafts(2)
+    first.expect_proposals(1, 5)
+    drafts, proposals = first.recv_drafts(2), first.recv_proposals(1, 5)
+    assert drafts.tolist() == ([[1] * DRAFTS] * 2 if lived > 2 else NONE * 2)
+    assert proposals.shape == (1, DRAFTS, 5)
+    assert proposals.isnan().all() == (lived < 4)
+    other.expect_proposals(1, 5)
+    assert other.recv_drafts(2).equal(drafts)
+    assert other.recv_proposals(1, 5).isnan().all() == (lived < 4)
+    assert len(lost) == (lived < 4)
 
 
 @given(lived=st.integers(0, 8), order=st.lists(st.integers(0, 2), max_size=12), others=st.integers(0, 2))

@@ -1,0 +1,60 @@
+"""From the options of `producer submit` to what a job's rows ask for."""
+
+from pathlib import Path
+
+import pytest
+
+from producer.cli.common import Refused
+from producer.cli.defaults import job_defaults
+from producer.intake.defaults import MAX_CHARACTERS
+
+
+def test_without_options_nothing_is_asked_for() -> None:
+    assert job_defaults(None, None, None) == {}
+
+
+def test_json_may_be_in_a_file_and_a_template_is_a_default_like_others(tmp_path: Path) -> None:
+    (tmp_path / "defaults.json").write_text('\n{"temperature": 0}\n')
+    (tmp_path / "template.jinja").write_text("{{ messages[0].content }}é\n", encoding="utf-8")
+    asked = job_defaults(str(tmp_path / "defaults.json"), tmp_path / "template.jinja", ' {"model": "any name"}')
+    assert asked == {
+        "temperature": 0,
+        "chat_template": "{{ messages[0].content }}é\n",
+        "chat_template_kwargs": {"model": "any name"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("defaults", "arguments", "words"),
+    [
+        ("{oops}", None, "--defaults: it is not JSON"),
+        ('{"model": "m"}', None, '--defaults: "model" cannot be a default: --model'),
+        (None, "{oops}", "--chat-template-kwargs: it is not JSON"),
+        ('{"chat_template_kwargs": {}}', "{}", '--defaults has "chat_template_kwargs" already'),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused_with_the_options_name(
+    defaults: str | None, arguments: str | None, words: str
+) -> None:
+    with pytest.raises(Refused, match=words) as refused:
+        job_defaults(defaults, None, arguments)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_no_template_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(Refused, match="not UTF-8"):
+        job_defaults(None, tmp_path / "binary", None)
+    with pytest.raises(OSError, match="nothing"):
+        job_defaults(None, tmp_path / "nothing", None)
+
+
+def test_all_options_together_are_limited(tmp_path: Path) -> None:
+    third = "x" * (MAX_CHARACTERS // 3 - 40)
+    (tmp_path / "template").write_text(third)
+    (tmp_path / "defaults").write_text(f'{{"user": "{third}"}}')
+    fits = (str(tmp_path / "defaults"), tmp_path / "template", f'{{"a": "{third}"}}')
+    assert len(job_defaults(*fits)) == 3
+    (tmp_path / "template").write_text(third + "x" * 120)
+    with pytest.raises(Refused, match="the defaults of all rows: they have "):
+        job_defaults(*fits)

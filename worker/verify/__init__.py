@@ -1,0 +1,1 @@
+"""`worker verify`: a job's answers beside what plain decoding says."""
