@@ -158,6 +158,8 @@ class TwoBatchScheduler(Scheduler):  # type: ignore[misc] # vLLM's types are not
         self.max_num_active_reqs = len(self.running) + turn.admit
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
+        if not self._drafting:
+            _verify_nothing(scheduler_output)
         super()._update_after_schedule(scheduler_output)
         # Drafts are shown when the call before has ended: vLLM takes in that one's result first, and then asks for the
         # masks. Where there is no call before it asks at once (it could not wait: it would take a result from nowhere).
@@ -174,6 +176,15 @@ class TwoBatchScheduler(Scheduler):  # type: ignore[misc] # vLLM's types are not
         """Requests that have drafts and a grammar, but for those that were aborted since."""
         rows = ((name, self.requests.get(name)) for name in scheduler_output.scheduled_spec_decode_tokens)
         return [name for name, request in rows if request is not None and request.use_structured_output]
+
+
+def _verify_nothing(scheduler_output: SchedulerOutput) -> None:
+    """Take back the placeholders that vLLM writes for a request that joins with one token to read."""
+    drafts = scheduler_output.scheduled_spec_decode_tokens
+    for request, placeholders in drafts.items():
+        scheduler_output.num_scheduled_tokens[request] -= len(placeholders)
+        scheduler_output.total_num_scheduled_tokens -= len(placeholders)
+    drafts.clear()
 
 
 def _is_ready(request: Request) -> bool:

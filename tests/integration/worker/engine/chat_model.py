@@ -11,8 +11,8 @@ from worker.lab.tiny import CONFIG, VOCABULARY, build_tokenizer
 
 #: The last two tokens of the vocabulary, renamed.
 THINK, END_OF_THOUGHT = VOCABULARY - 2, VOCABULARY - 1
-#: A bias by which JSON comes to an end: the tokens of a quote and of a closing brace.
-SOON_CLOSED = {str(build_tokenizer().tokens.index(character)): 6 for character in '"}'}
+#: A bias by which JSON comes to an end: the tokens of a quote, a closing brace and a closing bracket.
+SOON_CLOSED = {str(build_tokenizer().tokens.index(character)): 10 for character in '"}]'}
 #: A template that reads tools and an argument; `{{ raise_exception(...) }}` is what real ones refuse rows with.
 TEMPLATE = (
     "{% if style is defined %}({{ style }}){% endif %}"

@@ -29,7 +29,7 @@ from worker.lab.tiny import build_tiny_model
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: How long a template may take here, in seconds.
-TEMPLATE_S = 2
+TEMPLATE_S = 5
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 8, "ignore_eos": True}
 #: Thoughts end soon, by a token that a grammar forbids once they have ended.
 SHORT_THOUGHTS: dict[str, Any] = {

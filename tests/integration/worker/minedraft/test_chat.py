@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module"), pytest
 CALL = r'<tool_call>\{"name": "weather", "arguments": \{"day": "(mon|tue)", "hot": true\}\}</tool_call>'
 SHAPE = {"type": "json_schema", "json_schema": {"name": "day", "schema": WEATHER["function"]["parameters"]}}
 NAMED = {"type": "function", "function": {"name": "weather"}}
-#: For calls that end soon: quotes and braces are likely in what a grammar leaves to a model that knows no JSON.
-CALLED: dict[str, Any] = {"max_tokens": 200, "logit_bias": {str(END_OF_THOUGHT): 7, **SOON_CLOSED}}
+#: For calls that end soon: quotes, braces and brackets are likely to a model that knows no JSON.
+CALLED: dict[str, Any] = {"max_tokens": 200, "logit_bias": {str(END_OF_THOUGHT): 10, **SOON_CLOSED}}
 #: Of a prompt that is read in chunks, in characters.
 LONG = 700
 

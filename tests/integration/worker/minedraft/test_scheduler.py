@@ -141,6 +141,26 @@ def test_without_a_drafter_all_go_on_in_one_batch_and_without_drafts(config: Any
     )
 
 
+@pytest.mark.parametrize("drafting", [True, False])
+def test_a_prompt_in_the_cache_but_for_one_token_is_verified_with_drafts_only_while_there_are_some(
+    config: Any, drafting: bool
+) -> None:
+    """vLLM writes placeholders for it."""
+    engine = two_batches(config)
+    prompt = list(range(2 * BLOCK + 1))
+    engine.add("r0", prompt, tokens=9)
+    engine.run()
+    if not drafting:
+        engine.scheduler._presence.state = State.ABSENT
+    before = len(engine.calls)
+    engine.add("r1", prompt, tokens=9)
+    engine.run()
+    first = next(call for call in engine.calls[before:] if call.num_scheduled_tokens)
+    assert first.total_num_scheduled_tokens == first.num_scheduled_tokens["r1"] == (4 if drafting else 1)
+    assert first.scheduled_spec_decode_tokens == ({"r1": PLACEHOLDERS} if drafting else {})
+    assert engine.generated["r1"] == 9
+
+
 def test_a_new_drafter_joins_when_nothing_is_under_way_and_all_are_read_again(config: Any) -> None:
     engine = two_batches(config)
     prompt = list(range(3 * BLOCK))
