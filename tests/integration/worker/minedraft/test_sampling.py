@@ -14,7 +14,6 @@ import pytest_asyncio
 from exact_rows import Text, Tree, weigh
 from integration.worker.minedraft import broken_rules
 from integration.worker.minedraft.both_engines import SERVED, counted, running
-from integration.worker.minedraft.cases import PREEMPTED
 from integration.worker.minedraft.sampled_rows import (
     CASES,
     DRAFTS,
@@ -125,15 +124,14 @@ async def test_rows_of_all_kinds_in_one_batch_are_sampled_exactly(options: VllmO
 
 
 @pytest.mark.full
-async def test_rows_in_chunks_and_preempted_are_sampled_exactly(options: VllmOptions) -> None:
-    # 64 rows need two blocks each before they end, and there are 40; two prompts are more than a step's tokens.
+async def test_rows_in_chunks_and_short_of_memory_are_sampled_exactly(options: VllmOptions) -> None:
+    # There is no memory for 64 rows at once, and two prompts are more than a step's tokens. (Answers are too short for
+    # rows to be preempted: `cases.py` has that, for rows with seeds.)
     short = f"{FLAGS} --max-model-len 512 --block-size 32 --num-gpu-blocks-override 40 --max-num-batched-tokens 64"
     async with running(replace(options, draft_sample_method="probabilistic", engine_args=short)) as engine:
         cases = ["temperature 1", "choice", "seeds", *REMEMBER]
         trees = await exact_trees(Target(engine, LONG), options.model, cases, FEW)
-        before = counted(PREEMPTED)
         texts = await sample(engine, cases, FEW, LONG)
-        assert counted(PREEMPTED) > before + 20
     assert not misfits("short of memory", trees, texts)
 
 
