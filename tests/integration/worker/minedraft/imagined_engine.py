@@ -25,9 +25,12 @@ from worker.engine import vllm_args
 from worker.engine.vllm_args import VllmOptions
 from worker.minedraft.checks import check_config
 from worker.minedraft.classes import Ranks
+from worker.minedraft.scheduler import TwoBatchScheduler
 
 DRAFTS = 3
 BLOCK = 32
+#: What the scheduler writes for drafts that it does not see.
+PLACEHOLDERS = [-1] * DRAFTS
 
 
 def config_of(pair: tuple[Path, Path], *, max_num_seqs: int = 8, blocks: int = 1000, engine_args: str = "") -> Any:
@@ -154,3 +157,8 @@ class AnyTokens:
 
     def is_terminated(self) -> bool:
         return False
+
+
+def two_batches(config: Any, seed: int = 0) -> ImaginedEngine:
+    """An engine with our scheduler."""
+    return ImaginedEngine(TwoBatchScheduler, config, seed)

@@ -1,20 +1,16 @@
 """The two-batch engine answers what plain decoding answers, whatever a row asks for and whatever happens to it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 import pytest
-import pytest_asyncio
 from integration.worker.minedraft.both_engines import (
     Rings,
     ask,
-    ask_plain,
     choices,
     counted,
     differences,
-    running,
     text,
 )
 from integration.worker.minedraft.cases import (
@@ -28,32 +24,13 @@ from integration.worker.minedraft.cases import (
 )
 
 from producer.record.models import Answer
-from worker.engine.vllm import VllmEngine, VllmOptions
+from worker.engine.vllm import VllmEngine
 from worker.minedraft.config import DEADLINE_S
 from worker.minedraft.measures import summary
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Answers = dict[str, list[Answer]]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plain(options: dict[str, Any]) -> Answers:
-    """What plain decoding answers: one engine at a time can be in a process, so all of it is asked first."""
-    async with running(VllmOptions(**options)) as engine:
-        return {name: await ask_plain(engine, case.rows) for name, case in CASES.items()}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(options: dict[str, Any], plain: Answers) -> AsyncIterator[VllmEngine]:
-    async with running(VllmOptions(**options, mode="psd")) as two_batches:
-        yield two_batches
-
-
-@pytest.fixture
-def rings(engine: VllmEngine) -> Rings:
-    """What the ranks record from now on."""
-    return Rings(engine)
 
 
 @pytest.mark.parametrize("name", CASES)

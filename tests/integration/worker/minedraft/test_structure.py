@@ -3,24 +3,21 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import pytest_asyncio
 from integration.worker.engine.real_engine import chat, completion
 from integration.worker.minedraft.both_engines import (
     Rings,
     ask,
-    ask_plain,
     choices,
     counted,
     differences,
     ranks,
-    running,
     text,
 )
 from integration.worker.minedraft.cases import (
@@ -37,7 +34,7 @@ from integration.worker.minedraft.cases import (
 )
 
 from producer.record.models import Answer, Row
-from worker.engine.vllm import VllmEngine, VllmOptions
+from worker.engine.vllm import VllmEngine
 from worker.lab.tiny import build_tokenizer
 from worker.minedraft import names
 from worker.minedraft.measures import summary
@@ -149,25 +146,6 @@ VALID: dict[str, Callable[[str], bool]] = {
     "choice": lambda answer: answer in WORDS,
     "grammar": _matches(rf"\[{ITEM}(,{ITEM}){{4}}\]"),
 }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plain(options: dict[str, Any]) -> Answers:
-    """What plain decoding answers: one engine at a time can be in a process, so all of it is asked first."""
-    async with running(VllmOptions(**options)) as engine:
-        return {name: await ask_plain(engine, case.rows) for name, case in CASES.items()}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(options: dict[str, Any], plain: Answers) -> AsyncIterator[VllmEngine]:
-    async with running(VllmOptions(**options, mode="psd")) as two_batches:
-        yield two_batches
-
-
-@pytest.fixture
-def rings(engine: VllmEngine) -> Rings:
-    """What the ranks record from now on."""
-    return Rings(engine)
 
 
 @pytest.mark.parametrize("name", CASES)

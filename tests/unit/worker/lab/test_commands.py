@@ -55,32 +55,24 @@ def test_impossible_flags_are_usage_errors(arguments: list[str], capsys: pytest.
     assert "Traceback" not in capsys.readouterr().err
 
 
+NO_LENGTHS = ["0", "0..5", "9..8", "4..", "..4", "..", "four", "4..x", "1..2..3", "-1..4", "4-9", ""]
+TOO_LONG = ["1000000001", "4..99999999999999999999"]
+
+
 @pytest.mark.parametrize("flag", ["--tokens", "--prompt-chars"])
 @pytest.mark.parametrize(
-    "text", ["0", "0..5", "9..8", "4..", "..4", "..", "four", "4..x", "1..2..3", "-1..4", "4-9", ""]
+    ("text", "why"),
+    [(text, "neither a number above 0 nor a range of such, as 4..512") for text in NO_LENGTHS]
+    + [(text, "more than 1,000,000,000") for text in TOO_LONG],
 )
 def test_impossible_lengths_are_usage_errors_of_one_line(
-    flag: str, text: str, capsys: pytest.CaptureFixture[str]
+    flag: str, text: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         bench_cli.run([f"{flag}={text}"])
     assert ended.value.code == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said == (
-        f"worker bench: error: argument {flag}: {text!r} is neither a number above 0 nor a range of such, as 4..512"
-    )
-
-
-@pytest.mark.parametrize("flag", ["--tokens", "--prompt-chars"])
-@pytest.mark.parametrize("text", ["1000000001", "4..99999999999999999999"])
-def test_lengths_beyond_all_reason_are_usage_errors_of_one_line(
-    flag: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        bench_cli.run([f"{flag}={text}"])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"worker bench: error: argument {flag}: {text!r} is more than 1,000,000,000"
+    assert said == f"worker bench: error: argument {flag}: {text!r} is {why}"
 
 
 @pytest.mark.parametrize(("text", "lengths"), [("64", range(64, 65)), ("4..512", range(4, 513)), ("7..7", range(7, 8))])
