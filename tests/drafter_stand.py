@@ -103,7 +103,7 @@ class Stand:
         for call in SETUP:
             self.keeper.call(call, replies=True)
         self.keeper.call(Call("meet", (), {}), replies=False)
-        self.keeper.serve()
+        self.keeper.serve(outlived=True)
         return self
 
     def await_made(self, count: int) -> Drafter:

@@ -50,6 +50,8 @@ def vllm_options(settings: RunSettings) -> VllmOptions:
         drafter_cpus=parse_devices(settings.drafter_cpus) if settings.drafter_cpus else (),
         kv_cache_gib=settings.kv_cache_gib,
         drafter_kv_cache_gib=settings.drafter_kv_cache_gib,
+        drafter_gpu_memory_utilization=settings.drafter_gpu_memory_utilization,
+        link=settings.link,
         engine_args=settings.engine_args,
     )
 

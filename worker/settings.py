@@ -67,7 +67,7 @@ class RunSettings(BaseSettings):
     ] = None
     mode: Annotated[
         Literal["ar", "sd", "psd"],
-        Field(description="psd: two overlapped batches (CPUs); sd: vLLM's own speculative decoding; ar: no drafts"),
+        Field(description="psd: two overlapped batches; sd: vLLM's own speculative decoding; ar: no drafts"),
     ] = "psd"
     engine: Annotated[
         Literal["vllm", "fake"], Field(description="vllm: the real one; fake: made-up text, for tests of the queue")
@@ -87,7 +87,9 @@ class RunSettings(BaseSettings):
             f"(default: --model as given, `{TARGET}` for the embedded one; `{TARGET}` always works)"
         ),
     ] = None
-    tensor_parallel_size: Annotated[PositiveInt, Field(description="devices that share the target model")] = 1
+    tensor_parallel_size: Annotated[
+        PositiveInt, Field(description="devices that share the target model (on GPUs psd needs one more, to draft)")
+    ] = 1
     num_speculative_tokens: Annotated[PositiveInt, Field(description="tokens drafted a step (sd, psd)")] = 1
     draft_sample_method: Annotated[
         Literal["greedy", "probabilistic"],
@@ -114,7 +116,18 @@ class RunSettings(BaseSettings):
     ] = None
     drafter_kv_cache_gib: Annotated[
         _Gib | None,
-        Field(description="memory of the draft model's KV cache (psd on CPUs; default: as much as the target's)"),
+        Field(description="memory of the draft model's KV cache (psd; default: as much as the target's)"),
+    ] = None
+    drafter_gpu_memory_utilization: Annotated[
+        float | None,
+        Field(gt=0, le=1, description="share of its GPU for the draft model (psd on GPUs; default: as a verifier's)"),
+    ] = None
+    link: Annotated[
+        Literal["nccl", "host"] | None,
+        Field(
+            description="what carries drafts: nccl from GPU to GPU, or host memory "
+            "(psd; default: nccl on GPUs, host on CPUs)"
+        ),
     ] = None
     engine_args: Annotated[
         str, Field(description="anything else for the engine, in `vllm serve`'s own flags: ='--max-model-len 4096'")

@@ -1,4 +1,4 @@
-"""Which devices each rank computes on: cores on a CPU. Pure."""
+"""Which devices each rank computes on, and how a machine's cores are shared out. Pure."""
 
 import re
 from collections.abc import Sequence

@@ -13,6 +13,11 @@ from worker.engine.protocol import EngineStartError
 
 _GIB = 1024**3
 _NO_COMPILING = "TORCH_COMPILE_DISABLE"
+_V2 = "VLLM_USE_V2_MODEL_RUNNER"
+#: vLLM's own limit for a step (seconds).
+STEP_TIMEOUT = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"
+#: By default. On GPUs it is all that ends an engine whose ranks wait for each other for ever; vLLM's is 300 s.
+_STEP_TIMEOUT_S = "60"
 
 
 def is_cpu_build() -> bool:
@@ -86,6 +91,34 @@ def compiler_variables(environ: Mapping[str, str], *, eager: bool, cpu: bool) ->
             "name another one in CXX, or leave the flag out"
         )
     return {}
+
+
+def runner_variables(environ: Mapping[str, str], *, v2: bool) -> dict[str, str]:
+    """What two batches need in the environment of all their processes, this one included, before vLLM is imported.
+
+    Args:
+        environ: `os.environ`.
+        v2: whether they run on vLLM's V2 model runner; its V1 runner needs nothing.
+
+    Raises:
+        EngineStartError: the user has set what does not go with it.
+    """
+    if not v2:
+        return {}
+    if environ.get(_V2, "") not in {"", "1"}:
+        raise EngineStartError(f"mode psd runs on vLLM's V2 model runner on GPUs: unset {_V2}={environ[_V2]}")
+    # A drafter and the only verifier look alike to it (`v1/worker/startup_plan.py`): it has neither class nor model.
+    if environ.get("VLLM_ENABLE_STARTUP_PLAN", "") not in {"", "0"}:
+        raise EngineStartError(
+            "mode psd: verifier and drafter would take each other's memory for their own: "
+            f"unset VLLM_ENABLE_STARTUP_PLAN={environ['VLLM_ENABLE_STARTUP_PLAN']}"
+        )
+    if environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1":
+        raise EngineStartError(
+            "mode psd: a message would wait behind the pass that it has to overtake: "
+            "unset CUDA_DEVICE_MAX_CONNECTIONS=1"
+        )
+    return {_V2: "1"} | ({} if environ.get(STEP_TIMEOUT) else {STEP_TIMEOUT: _STEP_TIMEOUT_S})
 
 
 def engine_flags(*, cpu: bool, own_worker: bool = False) -> list[str]:

@@ -5,19 +5,21 @@ core and workers in processes of their own; the caller's loop only passes rows t
 """
 
 import asyncio
+import logging
 import math
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from argparse import Namespace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from producer.record.models import Answer, Row
-from worker.engine import platform, vllm_args, vllm_plugin
+from worker.engine import gpu_placement, platform, vllm_args, vllm_plugin
 from worker.engine.loop_thread import LoopStopped, LoopThread
-from worker.engine.placement import place
+from worker.engine.placement import Placement, place
 from worker.engine.protocol import EngineDead, EngineStartError
 from worker.engine.vllm_args import VllmOptions
 from worker.engine.vllm_failures import start_failure
@@ -31,10 +33,11 @@ __all__ = ["VllmEngine", "VllmOptions"]
 
 _CORE = "EngineCore"  # what vLLM calls the process
 _SOCKETS = "VLLM_RPC_BASE_PATH"
-_STEP_TIMEOUT = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"  # vLLM's own limit for a step; ours holds for a message, too
 _BIND, _NO_BIND = "VLLM_CPU_OMP_THREADS_BIND", "nobind"
 _KILL_EVERY_S = 0.2
 _STAGES_EVERY_S = 1.0
+
+log = logging.getLogger(__name__)
 
 
 class StageFollower(Protocol):
@@ -152,6 +155,8 @@ class VllmEngine:
         """All that blocks, in the thread: import vLLM, start its processes, load the model."""
         options, cpu = self._options, platform.is_cpu_build()
         vllm_args.check_mode(options, cpu=cpu)
+        ranks = options.ranks_on(cpu=cpu) if options.mode == "psd" else None
+        of_runner = platform.runner_variables(os.environ, v2=ranks is not None and ranks.runner == "V2")
         for model in options.models:
             vllm_args.check_model(model)
         platform.set_environment(os.environ, options.models, cpu=cpu)
@@ -161,13 +166,15 @@ class VllmEngine:
             _SOCKETS: str(Path(errors).parent),  # vLLM leaves them behind when an engine dies
         }
         try:
-            from worker.engine.vllm_server import VllmServer  # noqa: PLC0415 - imports vLLM: seconds
+            # Not for good: the next engine of this process may be one on another runner, or one that compiles.
+            with environment(of_runner):
+                from worker.engine.vllm_server import VllmServer  # noqa: PLC0415 - imports vLLM: seconds
 
-            parsed = vllm_args.parse(options, cpu=cpu)
-            # Not for good: the next engine of this process may be one that compiles.
-            of_engine |= platform.compiler_variables(os.environ, eager=parsed.enforce_eager, cpu=cpu)
-            with environment(of_engine), self._placed(parsed.tensor_parallel_size, cpu=cpu):
-                server = await VllmServer.open(parsed, two_batches=options.ranks if options.mode == "psd" else None)
+                parsed = vllm_args.parse(options, cpu=cpu)
+                of_engine |= platform.compiler_variables(os.environ, eager=parsed.enforce_eager, cpu=cpu)
+                of_engine |= self._placed(parsed, cpu=cpu)
+                with environment(of_engine):
+                    server = await VllmServer.open(parsed, two_batches=ranks)
         except EngineStartError:
             raise
         except Exception as error:
@@ -175,38 +182,56 @@ class VllmEngine:
         vllm_plugin.shorten_errors(os.devnull)  # the front end's own; vLLM has set up its logging only now
         return server
 
-    @contextmanager
-    def _placed(self, ranks: int, *, cpu: bool) -> Iterator[None]:
-        """Tell the engine's processes, which are started inside the block, where each rank computes."""
+    def _placed(self, parsed: Namespace, *, cpu: bool) -> dict[str, str]:
+        """What tells the engine's processes where each rank computes, as environment variables."""
         options, psd = self._options, self._options.mode == "psd"
-        if not cpu:
-            yield
-            return
-        placement = place(
-            sorted(os.sched_getaffinity(0)),
-            ranks,
-            drafter=psd,
-            verifier_cpus=options.verifier_cpus,
-            drafter_cpus=options.drafter_cpus,
-        )
-        told: dict[str, str] = {}
-        if _BIND not in os.environ or options.verifier_cpus:
-            told[_BIND] = placement.omp_bind
+        if cpu:
+            placement = place(
+                sorted(os.sched_getaffinity(0)),
+                parsed.tensor_parallel_size,
+                drafter=psd,
+                verifier_cpus=options.verifier_cpus,
+                drafter_cpus=options.drafter_cpus,
+            )
+            told = {_BIND: placement.omp_bind} if _BIND not in os.environ or options.verifier_cpus else {}
+            if not options.drafter_cpus and os.environ.get(_BIND) == _NO_BIND:
+                placement = replace(placement, drafter=())
+        elif psd:
+            placement, told = self._on_gpus(parsed), {}
+        else:
+            return {}
         if psd:
-            assert self._folder is not None
-            memory = options.drafter_kv_cache_gib
-            bound = options.drafter_cpus or os.environ.get(_BIND) != _NO_BIND
-            TwoBatchConfig(
-                folder=self._folder.name,
-                verifiers=ranks,
-                drafter_devices=placement.drafter if bound else (),
-                drafter_class=options.ranks.drafter,
-                drafter_kv_cache_bytes=None if memory is None else int(memory * 1024**3),
-                # vLLM's own deadline for a step ends the engine: a message's, after which rows go on, comes first.
-                deadline_s=min(DEADLINE_S, _step_timeout_s() / 3),
-            ).publish(told)
-        with environment(told):
-            yield
+            self._two_batches(placement, cpu=cpu).publish(told)
+        return told
+
+    def _on_gpus(self, parsed: Namespace) -> Placement:
+        options = self._options
+        return gpu_placement.place_engine(
+            parsed,
+            link=options.link_on(cpu=False),
+            drafter_memory=options.drafter_gpu_memory_utilization,
+            drafter_cache_given=options.drafter_kv_cache_gib is not None,
+        )
+
+    def _two_batches(self, placement: Placement, *, cpu: bool) -> TwoBatchConfig:
+        """What the ranks are told; it is logged on what they run."""
+        options = self._options
+        ranks, link, memory = options.ranks_on(cpu=cpu), options.link_on(cpu=cpu), options.drafter_kv_cache_gib
+        gpus = ", ".join(str(gpu) for (gpu,) in placement.verifiers) if not cpu else ""
+        where = "on CPUs" if cpu else f"verifiers on GPU {gpus}, drafter on GPU {placement.drafter[0]}"
+        log.info("two batches, vLLM's %s model runner, %s, link %s", ranks.runner, where, link)
+        assert self._folder is not None
+        return TwoBatchConfig(
+            folder=self._folder.name,
+            verifiers=len(placement.verifiers),
+            drafter_devices=placement.drafter,
+            drafter_class=ranks.drafter,
+            drafter_kv_cache_bytes=None if memory is None else int(memory * 1024**3),
+            # vLLM's own deadline for a step ends the engine: a message's, after which rows go on, comes first.
+            deadline_s=min(DEADLINE_S, _step_timeout_s() / 3),
+            link=link,
+            drafter_memory=options.drafter_gpu_memory_utilization,
+        )
 
     @staticmethod
     def _errors(folder: "tempfile.TemporaryDirectory[str]") -> str:
@@ -219,9 +244,9 @@ def _step_timeout_s() -> float:
     Raises:
         EngineStartError: it is no time.
     """
-    text = os.environ.get(_STEP_TIMEOUT, "")
+    text = os.environ.get(platform.STEP_TIMEOUT, "")
     if text and not (text.isdecimal() and int(text) > 0):
-        raise EngineStartError(f"{_STEP_TIMEOUT}={text} is no whole number of seconds")
+        raise EngineStartError(f"{platform.STEP_TIMEOUT}={text} is no whole number of seconds")
     return int(text) if text else math.inf
 
 

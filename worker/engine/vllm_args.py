@@ -35,8 +35,11 @@ class VllmOptions:
         drafter_cpus: the cores of the draft model's rank; none: a fair share.
         kv_cache_gib: memory of the target model's KV cache on each rank (GiB); None: what the platform chooses.
         drafter_kv_cache_gib: memory of the draft model's KV cache (GiB); None: as much as a verifier's.
+        drafter_gpu_memory_utilization: the share of its GPU's memory that the draft model's rank may use, above 0 and
+            at most 1; None: as much as a verifier of its own.
+        link: what carries messages between verifiers and drafter; None: what the platform has.
         engine_args: more flags, as `vllm serve` takes them; they win over everything above.
-        ranks: the worker classes of mode `psd`.
+        ranks: the classes of mode `psd`; those of CPUs stand for the platform's own.
     """
 
     model: str
@@ -51,6 +54,8 @@ class VllmOptions:
     drafter_cpus: tuple[int, ...] = ()
     kv_cache_gib: float | None = None
     drafter_kv_cache_gib: float | None = None
+    drafter_gpu_memory_utilization: float | None = None
+    link: Literal["nccl", "host"] | None = None
     engine_args: str = ""
     ranks: classes.Ranks = classes.RANKS
 
@@ -58,6 +63,22 @@ class VllmOptions:
     def models(self) -> list[str]:
         """The models that this mode loads."""
         return [self.model, self.draft_model] if self.mode != "ar" and self.draft_model else [self.model]
+
+    def ranks_on(self, *, cpu: bool) -> classes.Ranks:
+        """The classes of mode `psd`.
+
+        Args:
+            cpu: whether this is vLLM's CPU build.
+        """
+        return classes.on_platform(self.ranks, cpu=cpu)
+
+    def link_on(self, *, cpu: bool) -> Literal["nccl", "host"]:
+        """What carries messages between verifiers and drafter.
+
+        Args:
+            cpu: whether this is vLLM's CPU build.
+        """
+        return self.link or ("host" if cpu else "nccl")
 
 
 def default_flags(options: VllmOptions, *, cpu: bool) -> list[str]:
@@ -76,7 +97,7 @@ def default_flags(options: VllmOptions, *, cpu: bool) -> list[str]:
         "--trust-request-chat-template",
         *platform.engine_flags(cpu=cpu, own_worker=options.mode == "psd"),
         *_memory(options),
-        *mode_flags(options),
+        *mode_flags(options, cpu=cpu),
     ]
 
 
@@ -85,8 +106,12 @@ def _memory(options: VllmOptions) -> list[str]:
     return [] if memory is None else ["--kv-cache-memory-bytes", str(int(memory * 1024**3))]
 
 
-def mode_flags(options: VllmOptions) -> list[str]:
+def mode_flags(options: VllmOptions, *, cpu: bool) -> list[str]:
     """What the engine mode adds to the command line.
+
+    Args:
+        options: all of them.
+        cpu: whether this is vLLM's CPU build.
 
     Raises:
         EngineStartError: the mode lacks something, or does not exist.
@@ -97,12 +122,13 @@ def mode_flags(options: VllmOptions) -> list[str]:
         case "sd":
             return _speculation(options)
         case "psd":
+            ranks = options.ranks_on(cpu=cpu)
             return [
                 *_speculation(options, draft_tensor_parallel_size=1),
                 *("--distributed-executor-backend", classes.EXECUTOR),
-                *("--scheduler-cls", classes.SCHEDULER),
-                *("--worker-cls", options.ranks.verifier),
-                "--no-async-scheduling",
+                *("--scheduler-cls", ranks.scheduler),
+                *("--worker-cls", ranks.verifier),
+                "--async-scheduling" if ranks.runner == "V2" else "--no-async-scheduling",
             ]
         case unknown:
             raise EngineStartError(f"there is no engine mode {unknown!r}")
@@ -114,9 +140,13 @@ def check_mode(options: VllmOptions, *, cpu: bool) -> None:
     Raises:
         EngineStartError: it lacks something, or does not run on this platform.
     """
-    mode_flags(options)
-    if options.mode == "psd" and not cpu:
-        raise EngineStartError("mode psd runs on vLLM's CPU build only, so far: --mode sd or --mode ar")
+    mode_flags(options, cpu=cpu)
+    if cpu and options.link == "nccl":
+        raise EngineStartError("--link nccl is for GPUs: --link host")
+    if cpu and options.drafter_gpu_memory_utilization is not None:
+        raise EngineStartError("--drafter-gpu-memory-utilization is for GPUs: --drafter-kv-cache-gib")
+    if options.mode == "psd" and not cpu and options.ranks_on(cpu=cpu).runner == "V1":
+        raise EngineStartError("mode psd: ranks on vLLM's V1 model runner, as these, are for its CPU build")
 
 
 def _speculation(options: VllmOptions, **more: int) -> list[str]:

@@ -28,10 +28,9 @@ from worker.engine.vllm_cpu_worker import CpuRunner
 from worker.lab.modes import MARK, PROFILE
 from worker.lab.profile import Profile
 from worker.lab.solo import SoloRunner, SoloWorker
-from worker.minedraft.drafter import DrafterWorker
 from worker.minedraft.link import REJECTED
+from worker.minedraft.ranks_v1 import DrafterWorker, VerifierWorker
 from worker.minedraft.runner_v1 import DrafterRunner, VerifierRunner
-from worker.minedraft.verifier import VerifierWorker
 
 #: Ids of the tiny vocabulary that say something: none ends a text, none is half a character.
 FIRST_ID, LAST_ID = 258, 511

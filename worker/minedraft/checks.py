@@ -1,17 +1,52 @@
 """What must hold for two batches, checked before or while the engine starts: all that would otherwise fail silently."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import vllm
 from transformers import PreTrainedTokenizerBase
 from vllm.tokenizers import get_tokenizer
 
-from worker.minedraft.classes import EXECUTOR, SCHEDULER, Ranks
+from worker.minedraft.classes import EXECUTOR, RANKS, RANKS_V2, Ranks
 from worker.minedraft.stages import MAX_DRAFTS
 
 #: The hooks are those of this version; another one may have moved them.
 VLLM_VERSION = "0.32.0"
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """What an engine on one of vLLM's model runners needs.
+
+    Attributes:
+        v2: whether it is the second one, whose workers are asynchronous; the first one's have to be synchronous.
+        wrong_workers: said of workers that are not.
+        wrong_runner: said of another runner.
+        other: that one's name.
+    """
+
+    v2: bool
+    wrong_workers: str
+    wrong_runner: str
+    other: str
+
+
+_RUNNERS = {
+    "V1": _Runner(
+        False,
+        "two batches need synchronous workers (--no-async-scheduling)",
+        "two batches need vLLM's V1 model runner on CPUs (VLLM_USE_V2_MODEL_RUNNER=0)",
+        "V2",
+    ),
+    "V2": _Runner(
+        True,
+        "two batches need asynchronous workers on GPUs (--async-scheduling)",
+        "two batches need vLLM's V2 model runner on GPUs (VLLM_USE_V2_MODEL_RUNNER=1)",
+        "V1",
+    ),
+}
+_SCHEDULERS = {ranks.scheduler: _RUNNERS[ranks.runner] for ranks in (RANKS, RANKS_V2)}
 
 
 class Unfit(Exception):  # noqa: N818 - a state, named as what it says
@@ -47,22 +82,45 @@ def _faults(config: Any, ranks: Ranks) -> Iterator[str]:
         yield "two batches draft the same number of tokens in each step (num_speculative_tokens_per_batch_size)"
     if spec.use_heterogeneous_vocab:
         yield "two batches need one tokenizer for both models (use_heterogeneous_vocab)"
+    runner = _RUNNERS[ranks.runner]
+    if runner.v2:
+        yield from _v2_faults(config)
     sizes = {"pipeline": parallel.pipeline_parallel_size, "data": parallel.data_parallel_size}
     yield from (f"two batches need {name}-parallel-size 1, not {size}" for name, size in sizes.items() if size != 1)
     if parallel.nnodes != 1:
         yield "two batches run on one host"
     classes = {
         "--distributed-executor-backend": (parallel.distributed_executor_backend, EXECUTOR),
-        "--scheduler-cls": (config.scheduler_config.scheduler_cls, SCHEDULER),
+        "--scheduler-cls": (config.scheduler_config.scheduler_cls, ranks.scheduler),
         "--worker-cls": (parallel.worker_cls, ranks.verifier),
     }
     yield from (f"{flag} must be {ours}, not {it}" for flag, (it, ours) in classes.items() if it != ours)
-    if config.scheduler_config.async_scheduling:
-        yield "two batches need synchronous workers (--no-async-scheduling)"
-    if config.use_v2_model_runner:
-        yield "two batches need vLLM's V1 model runner on CPUs (VLLM_USE_V2_MODEL_RUNNER=0)"
+    if bool(config.scheduler_config.async_scheduling) is not runner.v2:
+        yield runner.wrong_workers
+    if config.use_v2_model_runner is not runner.v2:
+        yield runner.wrong_runner
     yield from (f"two batches do not go with {name} yet" for name, setting in _extras(config).items() if setting)
     yield from _unlike(spec.target_model_config, spec.draft_model_config)
+
+
+def _v2_faults(config: Any) -> Iterator[str]:
+    """What goes on vLLM's V1 runner, or is not there, and does not go on its V2 runner."""
+    spec, parallel = config.speculative_config, config.parallel_config
+    if spec.draft_sample_method != "greedy":
+        yield f"two batches on GPUs draft the likeliest tokens, so far (draft_sample_method {spec.draft_sample_method})"
+    if parallel.data_parallel_size != 1:
+        yield (
+            f"two batches need data-parallel-size 1, not {parallel.data_parallel_size}: instead, run one worker for "
+            f"every {parallel.tensor_parallel_size + 1} GPUs, each with its own --engine-args '--device-ids ...'; "
+            "they share the rows of one queue"
+        )
+    # vLLM spreads a KV cache over them, and all our ranks share block numbers.
+    sizes = {"prefill": parallel.prefill_context_parallel_size, "decode": parallel.decode_context_parallel_size}
+    for name, size in sizes.items():
+        if size != 1:
+            yield f"two batches need {name}-context-parallel-size 1, not {size}"
+    for feature in config._get_v2_model_runner_unsupported_features():
+        yield f"vLLM's V2 model runner has no {feature}"
 
 
 def _extras(config: Any) -> dict[str, Any]:
@@ -108,17 +166,19 @@ def same_tokens(one: PreTrainedTokenizerBase, other: PreTrainedTokenizerBase) ->
 
 
 def check_engine(config: Any) -> None:
-    """Check the engine process's `VllmConfig`, once the executor is up.
+    """Check the engine process's `VllmConfig`, once the executor is up. What it must be its scheduler says.
 
     Raises:
         Unfit: vLLM would not keep two batches in flight, or would not let them take turns.
     """
     if config.max_concurrent_batches != 2:
         raise Unfit(f"vLLM would keep {config.max_concurrent_batches} batches in flight, not 2")
-    if config.scheduler_config.scheduler_cls != SCHEDULER:
-        raise Unfit(f"scheduler_cls is {config.scheduler_config.scheduler_cls}, not {SCHEDULER}")
-    if config.use_v2_model_runner:
-        raise Unfit("the engine would speak to vLLM's V2 runner")
+    scheduler = config.scheduler_config.scheduler_cls
+    if scheduler not in _SCHEDULERS:
+        raise Unfit(f"scheduler_cls is {scheduler}, not {' or '.join(_SCHEDULERS)}")
+    runner = _SCHEDULERS[scheduler]
+    if config.use_v2_model_runner is not runner.v2:
+        raise Unfit(f"the engine would speak to vLLM's {runner.other} runner")
 
 
 def check_kv_groups(configs: Sequence[Any]) -> None:

@@ -30,6 +30,9 @@ class TwoBatchConfig:
         drafter_class: of the drafter's worker.
         drafter_kv_cache_bytes: memory of the draft model's KV cache; None: as much as each verifier's.
         deadline_s: how long one message between ranks may take (seconds).
+        link: what carries messages between the first verifier and the drafter: `nccl` or `host`.
+        drafter_memory: the share of its GPU's memory that the drafter may use, above 0 and at most 1; None: as much as
+            a verifier of its own.
     """
 
     folder: str
@@ -38,11 +41,21 @@ class TwoBatchConfig:
     drafter_class: str = DRAFTER
     drafter_kv_cache_bytes: int | None = None
     deadline_s: float = DEADLINE_S
+    link: str = "host"
+    drafter_memory: float | None = None
 
     @property
     def deadline(self) -> timedelta:
         """`deadline_s`."""
         return timedelta(seconds=self.deadline_s)
+
+    @property
+    def outlives_drafter(self) -> bool:
+        """Whether rows go on when the drafter is lost.
+
+        A message through the host fails when its time is over; NCCL's waits on the GPU for ever, so the engine ends.
+        """
+        return self.link == "host"
 
     @property
     def address(self) -> str:

@@ -48,7 +48,7 @@ class DrafterKeeper:
 
     Attributes:
         current: the drafter that gets all calls; None while there is none.
-        serving: whether the engine is up, and goes on when its drafter is lost.
+        serving: whether the engine is up and goes on when its drafter is lost.
     """
 
     def __init__(
@@ -94,10 +94,14 @@ class DrafterKeeper:
             drafter.call(*call, replies=replies)
         return drafter
 
-    def serve(self) -> None:
-        """The engine is up: a drafter that is lost from now on does not end it."""
+    def serve(self, *, outlived: bool) -> None:
+        """The engine is up.
+
+        Args:
+            outlived: whether it goes on when its drafter is lost; otherwise that is its end, as while it started.
+        """
         self._presence.state = State.PRESENT
-        self.serving, self._since = True, time.monotonic()
+        self.serving, self._since = outlived, time.monotonic()
 
     def take_next(self) -> DrafterProcess | None:
         """The drafter that waits to join becomes the current one; None when it has just been lost, too."""

@@ -8,10 +8,12 @@ import copy
 import math
 import multiprocessing.connection
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from vllm import envs
+from vllm.config import CUDAGraphMode
 from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
 from vllm.utils.network_utils import get_file_store_init_method
 from vllm.utils.system_utils import get_mp_context
@@ -144,12 +146,14 @@ class DrafterProcess:
             self._calls = None
 
 
-def of_one_rank(engine_config: Any, worker_class: str) -> Any:
+def of_one_rank(engine_config: Any, worker_class: str, devices: Sequence[int] = (), memory: float | None = None) -> Any:
     """The engine's configuration as the only rank of a world of one sees it: a copy.
 
     Args:
         engine_config: a `VllmConfig`.
         worker_class: of that rank.
+        devices: what the rank computes on: of a GPU NVML's number; where it is cores, `platform.Devices` binds it.
+        memory: the share of its GPU's memory that it may use; None: as much as a rank of the engine.
     """
     own = copy.deepcopy(engine_config)
     spec = own.speculative_config
@@ -157,4 +161,33 @@ def of_one_rank(engine_config: Any, worker_class: str) -> Any:
         parallel.tensor_parallel_size = parallel.world_size = 1
         parallel.rank = 0
     own.parallel_config.worker_cls = worker_class
+    if own.use_v2_model_runner:
+        _without_others(own.parallel_config)
+        _without_graphs(own.compilation_config)
+    if own.device_config.device_type == "cuda":
+        # Its local rank cannot say it: it has to be below the world's size (`v1/executor/multiproc_executor.py`).
+        (gpu,) = devices
+        own.parallel_config.assigned_physical_gpu_ids = [gpu]
+    if memory is not None:
+        own.cache_config.gpu_memory_utilization = memory
     return own
+
+
+def _without_others(parallel: Any) -> None:
+    """Forget the engine's place among other engines, and its GPUs' places in the machine."""
+    parallel.data_parallel_size = parallel.data_parallel_size_local = 1
+    # These move a rank on by as many GPUs as the engines before it have (`v1/worker/gpu_worker.py`).
+    parallel.data_parallel_rank = parallel.data_parallel_rank_local = parallel.data_parallel_index = 0
+    # By local rank (`utils/numa_utils.py`): the drafter would be bound to the cores of the first verifier's GPU.
+    parallel.numa_bind = False
+
+
+def _without_graphs(compilation: Any) -> None:
+    """Capture no CUDA graphs, as vLLM says it (`config/vllm.py`).
+
+    Its V2 runner has none for a draft model with its own weights (`v1/worker/gpu/spec_decode/standalone_ar`), and the
+    target model that a drafter has in name only computes nothing.
+    """
+    compilation.cudagraph_mode = CUDAGraphMode.NONE
+    compilation.max_cudagraph_capture_size = 0
+    compilation.cudagraph_capture_sizes = []

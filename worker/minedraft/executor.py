@@ -17,6 +17,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import cloudpickle
+from vllm import envs
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor, set_multiprocessing_worker_envs
 
 from worker.minedraft import checks, config, names, platform
@@ -47,7 +48,7 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
         self._shown = ShownDrafts.of_engine(self.vllm_config)
         self._numbers = CallNumbers()
         settings = config.read()
-        own = of_one_rank(self.vllm_config, settings.drafter_class)
+        own = of_one_rank(self.vllm_config, settings.drafter_class, settings.drafter_devices, settings.drafter_memory)
         devices = platform.Devices(own, settings.drafter_devices)
         self._drafters = DrafterKeeper(partial(DrafterProcess, own, devices), self._presence, self._fail)
         first = self._drafters.current
@@ -65,8 +66,8 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
             raise
         finally:
             watch.end()
-        # Only this process sees it: two batches in flight (`VllmConfig.max_concurrent_batches`), which vLLM reads
-        # when the executor is up, while the workers were built as synchronous ones.
+        # Two batches in flight (`VllmConfig.max_concurrent_batches`), which vLLM reads when the executor is up. Workers
+        # on the V2 runner have been told so, too; those on the V1 runner were built as synchronous ones.
         self.vllm_config.scheduler_config.async_scheduling = True
         checks.check_engine(self.vllm_config)
 
@@ -123,8 +124,16 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
             self._join(number - 1)
         return super().execute_model(scheduler_output, non_block)
 
-    def take_draft_token_ids(self) -> None:
-        """Nothing: the scheduler sees drafts as soon as a verifier has them, and not after its forward pass."""
+    def take_draft_token_ids(self) -> Any:
+        """The drafts of the newest call, for grammars: a verifier's, who has them on the V2 runner since it began it.
+
+        On the V1 runner nothing: its forward pass would have to end first, so drafts are shown (`shown_drafts.py`).
+        """
+        if not self.vllm_config.use_v2_model_runner:
+            return None
+        # Not of the drafter, which would have to wait for what it is drafting.
+        within = envs.VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS
+        return super().collective_rpc("take_draft_token_ids", within, (), None, False, self.output_rank)
 
     def _join(self, last: int) -> None:
         """Let the next drafter take part in all calls after number `last`."""
@@ -164,7 +173,7 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
     def compile_or_warm_up_model(self) -> None:
         """Warm up, the last thing before rows come."""
         super().compile_or_warm_up_model()
-        self._drafters.serve()
+        self._drafters.serve(outlived=config.read().outlives_drafter)
 
     def shutdown(self) -> None:
         """End all processes; when one has died the others at once, for there is nothing left that they could do."""
@@ -194,7 +203,7 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
                 rank.kill()
 
     def _fail(self, _: str) -> None:
-        """The drafter has died before the engine was up."""
+        """The drafter has died, and the engine cannot go on: it was not up yet, or NCCL binds its ranks together."""
         self.is_failed = True
         self.shutdown()
         if callback := getattr(self, "failure_callback", None):

@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from torch import Tensor
 
+from worker.minedraft.event_clock import Clock
 from worker.minedraft.link import REJECTED, DrafterEnd, VerifierEnd
 from worker.minedraft.relay import NO_DRAFT
 from worker.minedraft.stages import Stage, StageClock
@@ -70,14 +71,14 @@ class CallNumbers:
         return self.last
 
 
-def count(step: Step, clock: StageClock) -> None:
+def count(step: Step, clock: Clock) -> None:
     """Record how much a step holds."""
     drafts = step.scheduled_spec_decode_tokens
     reading = sum(tokens > 1 + len(drafts.get(request, ())) for request, tokens in step.num_scheduled_tokens.items())
     clock.count(requests=len(step.num_scheduled_tokens), tokens=step.total_num_scheduled_tokens, prefill=reading)
 
 
-def count_drafts(step: Step, sampled: Tensor, clock: StageClock) -> None:
+def count_drafts(step: Step, sampled: Tensor, clock: Clock) -> None:
     """Record how many drafts were verified, and accepted.
 
     Args:

@@ -13,6 +13,9 @@ Rows go in the order of the step's `num_scheduled_tokens`, which all ranks share
 Of greedy drafts only ids cross. Drafts that were drawn come with the distributions that they were drawn from, their
 proposals; both sides know of which requests (`sampling.has_proposals`). Where there is none after all a row holds NaN.
 
+On vLLM's V2 runner rows down are wider (`packets.py`), and there are no proposals: `VerifierIds` and `DeviceDrafterEnd`
+are all that it needs of a link. `nccl_link.py` carries messages from GPU to GPU, `host_link.py` through host memory.
+
 `lanes.py` decides when each message is sent and received, and why that cannot deadlock.
 """
 
@@ -37,8 +40,8 @@ class LinkError(Exception):
     """The other side did not send, or take, a message in time, or is gone."""
 
 
-class VerifierEnd(Protocol):
-    """Verifier 0's end. Sends return at once; a receive returns or raises before its deadline.
+class VerifierIds(Protocol):
+    """Verifier 0's end, for ids alone. Sends return at once; a receive returns or raises before its deadline.
 
     `expect_*`, at both ends, says early, and in order, what will be received: a link that cannot deliver to a rank that
     is not yet receiving makes itself ready, so that the message is there when it is wanted. It never waits. Whoever has
@@ -46,7 +49,7 @@ class VerifierEnd(Protocol):
     """
 
     def send_sampled(self, sampled: Tensor) -> None:
-        """Send [requests, drafts + 1] ids down. Rows may be narrower than that.
+        """Send [requests, drafts + 1] ids, or a packet, down. Rows may be narrower than the link's.
 
         Raises:
             LinkError: a message before was not taken in time, or the drafter is gone.
@@ -69,6 +72,14 @@ class VerifierEnd(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Give up what the link holds; nothing can be sent or received afterwards."""
+        ...
+
+
+class VerifierEnd(VerifierIds, Protocol):
+    """Verifier 0's end, for ids and proposals."""
+
     def expect_proposals(self, requests: int, vocabulary: int) -> None:
         """After the drafts that were expected last so many proposals will be received.
 
@@ -85,13 +96,9 @@ class VerifierEnd(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Give up what the link holds; nothing can be sent or received afterwards."""
-        ...
 
-
-class DrafterEnd(Protocol):
-    """The drafter's end; see `VerifierEnd`."""
+class DrafterIds(Protocol):
+    """The drafter's end, for ids alone; see `VerifierIds`."""
 
     def expect_sampled(self, requests: int) -> None:
         """A message from verifier 0 with so many rows will be received.
@@ -102,7 +109,7 @@ class DrafterEnd(Protocol):
         ...
 
     def recv_sampled(self, requests: int) -> Tensor:
-        """The next message from verifier 0: [requests, drafts + 1] int32.
+        """The next message from verifier 0: [requests, drafts + 1] int32, or a packet.
 
         Raises:
             LinkError: it did not come in time.
@@ -117,6 +124,14 @@ class DrafterEnd(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Give up what the link holds; nothing can be sent or received afterwards."""
+        ...
+
+
+class DrafterEnd(DrafterIds, Protocol):
+    """The drafter's end, for ids and proposals."""
+
     def send_proposals(self, proposals: Tensor) -> None:
         """Send those of the drafts before up: [requests, drafts, vocabulary].
 
@@ -125,8 +140,18 @@ class DrafterEnd(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Give up what the link holds; nothing can be sent or received afterwards."""
+
+class DeviceDrafterEnd(DrafterIds, Protocol):
+    """The drafter's end where its sends wait for a device, so that the CPU may be far ahead of them."""
+
+    def wait_sent(self, outstanding: int) -> None:
+        """Wait on the CPU until at most so many of the sends before are still under way.
+
+        Whatever memory of the CPU the device read for the others may be written again.
+
+        Raises:
+            LinkError: they did not get away in time.
+        """
         ...
 
 
@@ -140,14 +165,16 @@ class GlooLink:
         group: a process group of two, `FIRST` and `DRAFTER`.
         drafts: drafted tokens a request and step.
         deadline: how long a message may take.
+        width: numbers of a row down; None: drafts + 1 sampled ids.
     """
 
     #: The ranks of a link.
     FIRST, DRAFTER = 0, 1
 
-    def __init__(self, group: Any, drafts: int, deadline: timedelta) -> None:
+    def __init__(self, group: Any, drafts: int, deadline: timedelta, width: int | None = None) -> None:
         self._group = group
         self._drafts = drafts
+        self._width = width or drafts + 1
         self._deadline = deadline
         self._outbox: deque[tuple[Tensor, Any]] = deque()  # gloo reads a tensor until its send has ended
         self._inbox: deque[tuple[Tensor, Any]] = deque()  # each rank receives in one direction only
@@ -172,17 +199,17 @@ class GlooLink:
 
     def send_sampled(self, sampled: Tensor) -> None:
         """See the end's protocol."""
-        message = torch.full((sampled.shape[0], self._drafts + 1), REJECTED, dtype=torch.int32)
+        message = torch.full((sampled.shape[0], self._width), REJECTED, dtype=torch.int32)
         message[:, : sampled.shape[1]] = sampled
         self._send(message, self.DRAFTER, _DOWN)
 
     def expect_sampled(self, requests: int) -> None:
         """See the end's protocol."""
-        self._post((requests, self._drafts + 1), self.FIRST, _DOWN)
+        self._post((requests, self._width), self.FIRST, _DOWN)
 
     def recv_sampled(self, requests: int) -> Tensor:
         """See the end's protocol."""
-        return self._receive((requests, self._drafts + 1), self.FIRST, _DOWN)
+        return self._receive((requests, self._width), self.FIRST, _DOWN)
 
     def send_drafts(self, drafts: Tensor) -> None:
         """See the end's protocol."""

@@ -21,6 +21,7 @@ from worker.minedraft.platform import RankRunner
 from worker.minedraft.sampling import DraftSampler, has_proposals, logits_processors
 from worker.minedraft.shown_drafts import ShownDrafts
 from worker.minedraft.stages import Stage, StageClock
+from worker.minedraft.stub_target import StubTarget
 
 #: What a drafter is told of a row whose drafts are not drawn: what is sampled is the verifiers' business.
 _GREEDY = SamplingParams(temperature=0)
@@ -153,22 +154,6 @@ class VerifierRunner(TargetRunner, TwoBatchRunner):
         return True  # there is none: without this vLLM prepares zeros near the end of the context, for buffers it lacks
 
 
-class StubTarget(nn.Module):  # type: ignore[misc] # torch's types are not read
-    """Stands where the target model would be: no layers, no weights, no KV cache; its output is never looked at."""
-
-    def __init__(self, hidden_size: int, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.model = nn.Module()
-        self._hidden_size, self._dtype = hidden_size, dtype
-
-    def forward(self, input_ids: Tensor, *_: Any, **__: Any) -> Tensor:
-        """[tokens, hidden_size] of anything."""
-        return torch.zeros(input_ids.shape[0], self._hidden_size, dtype=self._dtype)
-
-    def compute_logits(self, hidden_states: Tensor) -> None:
-        """No logits."""
-
-
 class DrafterRunner(TwoBatchRunner):
     """Runs the draft model on what the verifiers sampled."""
 
@@ -177,7 +162,7 @@ class DrafterRunner(TwoBatchRunner):
     def load_model(self, load_dummy_weights: bool = False) -> None:
         """Load the draft model."""
         del load_dummy_weights
-        self.model = StubTarget(self.model_config.get_hidden_size(), self.dtype)
+        self.model = StubTarget(self.model_config.get_hidden_size(), self.dtype, self.device)
         self.drafter.load_model(self.model)
 
     def _update_states(self, scheduler_output: Any) -> Any:

@@ -136,6 +136,10 @@ class StageClock:
         """The stage ends now."""
         self._end[stage] = time.monotonic_ns()
 
+    def took(self, stage: Stage, begin: int, end: int) -> None:
+        """The stage was then: for whoever learns it later (ns of CLOCK_MONOTONIC)."""
+        self._begin[stage], self._end[stage] = begin, end
+
     def count(self, *, requests: int, tokens: int, prefill: int) -> None:
         """Say what is in the batch: requests, scheduled tokens, and requests that still read their prompt."""
         self._requests[0] = requests
@@ -160,6 +164,9 @@ class StageClock:
             slots[self._published % self._capacity] = self._bytes
             self._published += 1
             count[0] = self._published
+
+    def flush(self) -> None:
+        """Nothing: what is committed is published. (`event_clock.EventClock` publishes later.)"""
 
 
 class StageReader:

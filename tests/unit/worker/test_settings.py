@@ -51,6 +51,12 @@ def test_two_batches_are_the_default() -> None:
     assert read_settings([]).mode == "psd"
 
 
+def test_what_gpus_have_is_the_platforms_to_say_unless_asked() -> None:
+    assert (read_settings([]).link, read_settings([]).drafter_gpu_memory_utilization) == (None, None)
+    settings = read_settings(["--link", "host", "--drafter-gpu-memory-utilization", "0.3"])
+    assert (settings.link, settings.drafter_gpu_memory_utilization) == ("host", 0.3)
+
+
 def test_cores_are_kept_as_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINEDRAFT_DRAFTER_CPUS", "7")
     settings = read_settings(["--verifier-cpus", "0,2-5"])
@@ -70,6 +76,9 @@ def test_cores_are_kept_as_they_are_given(monkeypatch: pytest.MonkeyPatch) -> No
         (["--kv-cache-gib", "inf"], "--kv-cache-gib"),
         (["--kv-cache-gib", "nan"], "--kv-cache-gib"),
         (["--draft-sample-method", "often"], "--draft-sample-method"),
+        (["--link", "rope"], "--link"),
+        (["--drafter-gpu-memory-utilization", "0"], "--drafter-gpu-memory-utilization"),
+        (["--drafter-gpu-memory-utilization", "1.1"], "--drafter-gpu-memory-utilization"),
         (["--bogus"], "--bogus"),
         (["surplus"], "surplus"),
         (["--metrics-port", "65536"], "--metrics-port"),

@@ -14,7 +14,7 @@ from torch import Tensor
 from worker.minedraft import sampling
 from worker.minedraft.classes import Ranks
 from worker.minedraft.link import REJECTED
-from worker.minedraft.verifier import VerifierWorker
+from worker.minedraft.ranks_v1 import VerifierWorker
 
 #: The environment variable that names the file.
 FILE = "TEST_BROKEN_RULE"

@@ -78,5 +78,30 @@ def test_who_compiles_nothing_needs_no_compiler(tools: Path) -> None:
     platform.compiler_variables({"PATH": str(tools)}, eager=False, cpu=False)  # a GPU's is Triton's business
 
 
+V2, TIMEOUT = "VLLM_USE_V2_MODEL_RUNNER", platform.STEP_TIMEOUT
+
+
+def test_a_runner_is_chosen_for_all_processes() -> None:
+    assert platform.runner_variables({}, v2=False) == {}
+    assert platform.runner_variables({}, v2=True) == {V2: "1", TIMEOUT: "60"}
+    assert platform.runner_variables({V2: "", TIMEOUT: ""}, v2=True) == {V2: "1", TIMEOUT: "60"}
+    assert platform.runner_variables({V2: "1", TIMEOUT: "300"}, v2=True) == {V2: "1"}, "the user's limit stands"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(V2, "0"), ("VLLM_ENABLE_STARTUP_PLAN", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "1")],
+)
+def test_what_does_not_go_with_that_runner_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(EngineStartError, match=f"unset {name}={value}$"):
+        platform.runner_variables({name: value}, v2=True)
+    assert platform.runner_variables({name: value}, v2=False) == {}
+
+
+@pytest.mark.parametrize(("name", "value"), [("VLLM_ENABLE_STARTUP_PLAN", "0"), ("CUDA_DEVICE_MAX_CONNECTIONS", "8")])
+def test_what_goes_with_it_does_not_matter(name: str, value: str) -> None:
+    assert platform.runner_variables({name: value}, v2=True)[V2] == "1"
+
+
 def test_a_gpu_runs_more_rows_at_once() -> None:
     assert platform.default_max_num_seqs(cpu=True) < platform.default_max_num_seqs(cpu=False)

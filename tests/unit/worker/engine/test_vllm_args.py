@@ -1,6 +1,7 @@
 """From options to flags, and what is found out before vLLM is asked."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,13 +15,13 @@ from worker.minedraft import classes
 
 def test_plain_decoding_needs_no_flags_of_its_own() -> None:
     options = VllmOptions("m", "n", draft_model="d")
-    assert mode_flags(options) == []
+    assert mode_flags(options, cpu=True) == []
     assert options.models == ["m"]
 
 
 def test_speculative_decoding_is_vllms_own() -> None:
     options = VllmOptions("m", "n", mode="sd", draft_model="d", num_speculative_tokens=4)
-    flag, value = mode_flags(options)
+    flag, value = mode_flags(options, cpu=True)
     assert flag == "--speculative-config"
     assert json.loads(value) == {
         "method": "draft_model",
@@ -33,7 +34,7 @@ def test_speculative_decoding_is_vllms_own() -> None:
 
 def test_two_batches_are_vllms_speculation_with_classes_of_our_own() -> None:
     options = VllmOptions("m", "n", mode="psd", draft_model="d", num_speculative_tokens=3, tensor_parallel_size=2)
-    flags = mode_flags(options)
+    flags = mode_flags(options, cpu=True)
     assert json.loads(flags[1]) == {
         "method": "draft_model",
         "model": "d",
@@ -61,16 +62,63 @@ def test_two_batches_are_vllms_speculation_with_classes_of_our_own() -> None:
 )
 def test_an_impossible_mode_is_refused(options: VllmOptions, words: str) -> None:
     with pytest.raises(EngineStartError, match=words):
-        mode_flags(options)
+        mode_flags(options, cpu=True)
     with pytest.raises(EngineStartError, match=words):
         check_mode(options, cpu=True)
 
 
-def test_two_batches_need_vllms_cpu_build() -> None:
-    check_mode(VllmOptions("m", "n", mode="psd", draft_model="d"), cpu=True)
-    check_mode(VllmOptions("m", "n", mode="sd", draft_model="d"), cpu=False)
-    with pytest.raises(EngineStartError, match="CPU build only"):
-        check_mode(VllmOptions("m", "n", mode="psd", draft_model="d"), cpu=False)
+PSD = VllmOptions("m", "n", mode="psd", draft_model="d")
+
+
+def test_on_gpus_two_batches_are_the_same_on_vllms_other_runner() -> None:
+    flags, on_cpus = mode_flags(PSD, cpu=False), mode_flags(PSD, cpu=True)
+    assert flags[:2] == on_cpus[:2], "a draft model on one device"
+    assert "--async-scheduling" in flags
+    assert "--no-async-scheduling" not in flags
+    pairs = dict(pairwise(flags))
+    assert pairs["--distributed-executor-backend"] == classes.EXECUTOR
+    assert pairs["--scheduler-cls"] == classes.RANKS_V2.scheduler
+    assert pairs["--worker-cls"] == classes.RANKS_V2.verifier
+
+
+@pytest.mark.parametrize("mode", ["ar", "sd", "psd"])
+def test_nothing_on_gpus_is_eager_unless_asked(mode: str) -> None:
+    options = VllmOptions("m", "n", mode=mode, draft_model="d")  # type: ignore[arg-type]
+    assert not any("eager" in flag or "compil" in flag for flag in default_flags(options, cpu=False))
+
+
+@pytest.mark.parametrize("cpu", [True, False])
+def test_an_engine_may_have_classes_of_its_own(cpu: bool) -> None:
+    own = classes.Ranks("its.Verifier", "its.Drafter", "its.Scheduler", "V2")
+    pairs = dict(pairwise(mode_flags(replace(PSD, ranks=own), cpu=cpu)))
+    assert (pairs["--worker-cls"], pairs["--scheduler-cls"]) == ("its.Verifier", "its.Scheduler")
+    assert "--async-scheduling" in mode_flags(replace(PSD, ranks=own), cpu=cpu)
+    check_mode(replace(PSD, ranks=own), cpu=cpu)
+
+
+@pytest.mark.parametrize("cpu", [True, False])
+def test_all_modes_run_on_both_platforms(cpu: bool) -> None:
+    for mode in ("ar", "sd", "psd"):
+        check_mode(replace(PSD, mode=mode), cpu=cpu)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "cpu", "words"),
+    [
+        (replace(PSD, ranks=classes.Ranks("its.Verifier")), False, "V1 model runner, as these, are for its CPU build"),
+        (replace(PSD, link="nccl"), True, "--link nccl is for GPUs: --link host"),
+        (replace(PSD, drafter_gpu_memory_utilization=0.5), True, "--drafter-gpu-memory-utilization is for GPUs"),
+    ],
+)
+def test_what_a_platform_has_not_is_refused(options: VllmOptions, cpu: bool, words: str) -> None:
+    with pytest.raises(EngineStartError, match=words):
+        check_mode(options, cpu=cpu)
+    check_mode(options, cpu=not cpu)
+
+
+def test_drafts_go_from_gpu_to_gpu_unless_asked() -> None:
+    assert (PSD.link_on(cpu=True), PSD.link_on(cpu=False)) == ("host", "nccl")
+    assert replace(PSD, link="host").link_on(cpu=False) == "host"
 
 
 def test_options_become_flags() -> None:

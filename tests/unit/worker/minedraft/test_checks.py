@@ -1,6 +1,7 @@
 """What two batches need, each with the words that say so."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace as Thing
 from typing import Any
 
@@ -11,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from worker.minedraft import checks, classes
 from worker.minedraft.checks import Unfit, check_config, check_engine, check_kv_groups, same_tokens, scarcest
-from worker.minedraft.classes import Ranks
+from worker.minedraft.classes import RANKS, RANKS_V2, Ranks
 from worker.minedraft.stages import MAX_DRAFTS
 
 
@@ -44,9 +45,9 @@ def model(name: str, length: int = 2048) -> Thing:
     )
 
 
-def fit() -> Any:
+def fit(ranks: Ranks = RANKS) -> Any:
     """A stand-in for the `VllmConfig` that the engine's flags make."""
-    target = model("target")
+    target, v2 = model("target"), ranks.runner == "V2"
     return Thing(
         model_config=target,
         speculative_config=Thing(
@@ -56,18 +57,23 @@ def fit() -> Any:
             rejection_sample_method="standard",
             num_speculative_tokens_per_batch_size=None,
             use_heterogeneous_vocab=False,
+            draft_sample_method="greedy" if v2 else "probabilistic",
             target_model_config=target,
             draft_model_config=model("alike"),
         ),
         parallel_config=Thing(
+            tensor_parallel_size=4,
             pipeline_parallel_size=1,
+            prefill_context_parallel_size=1,
+            decode_context_parallel_size=1,
             data_parallel_size=1,
             nnodes=1,
             distributed_executor_backend=classes.EXECUTOR,
-            worker_cls=classes.VERIFIER,
+            worker_cls=ranks.verifier,
         ),
-        scheduler_config=Thing(scheduler_cls=classes.SCHEDULER, async_scheduling=False, policy="fcfs"),
-        use_v2_model_runner=False,
+        scheduler_config=Thing(scheduler_cls=ranks.scheduler, async_scheduling=v2, policy="fcfs"),
+        use_v2_model_runner=v2,
+        _get_v2_model_runner_unsupported_features=list,
         lora_config=None,
         kv_transfer_config=None,
         ec_transfer_config=None,
@@ -82,9 +88,55 @@ def _no_tokenizers_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "get_tokenizer", lambda name, **_: TOKENIZERS[name])
 
 
-def test_a_fit_configuration_passes() -> None:
-    check_config(fit(), Ranks())
-    check_engine(fit())
+#: On vLLM's V2 runner, with other workers.
+ELSEWHERE = replace(RANKS_V2, verifier="its.Verifier", drafter="its.Drafter")
+
+
+@pytest.mark.parametrize("ranks", [RANKS, RANKS_V2, ELSEWHERE])
+def test_a_fit_configuration_passes(ranks: Ranks) -> None:
+    check_config(fit(ranks), ranks)
+    check_engine(fit(ranks))
+
+
+def changed(config: Any, path: str, value: object) -> Any:
+    """The same configuration, but for one value."""
+    *parents, name = path.split(".")
+    holder = config
+    for parent in parents:
+        holder = getattr(holder, parent)
+    setattr(holder, name, value)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("speculative_config.draft_sample_method", "probabilistic", "so far .draft_sample_method probabilistic"),
+        ("speculative_config.uses_draft_model", lambda: False, "need a draft model"),
+        ("speculative_config.rejection_sample_method", "synthetic", "rejection_sample_method synthetic"),
+        (
+            "parallel_config.data_parallel_size",
+            2,
+            "data-parallel-size 1, not 2: instead, run one worker for every 5 GPUs, each with .* '--device-ids ...'",
+        ),
+        ("parallel_config.pipeline_parallel_size", 2, "pipeline-parallel-size 1, not 2"),
+        ("parallel_config.prefill_context_parallel_size", 2, "prefill-context-parallel-size 1, not 2"),
+        ("parallel_config.decode_context_parallel_size", 4, "decode-context-parallel-size 1, not 4"),
+        ("parallel_config.nnodes", 2, "one host"),
+        ("parallel_config.distributed_executor_backend", "ray", f"must be {classes.EXECUTOR}, not ray"),
+        ("parallel_config.worker_cls", "auto", "--worker-cls must be its.Verifier, not auto"),
+        ("scheduler_config.scheduler_cls", classes.SCHEDULER, f"--scheduler-cls must be {RANKS_V2.scheduler}"),
+        ("scheduler_config.async_scheduling", False, "need asynchronous workers on GPUs .--async-scheduling"),
+        ("use_v2_model_runner", False, "VLLM_USE_V2_MODEL_RUNNER=1"),
+        ("_get_v2_model_runner_unsupported_features", lambda: ["this", "that"], "V2 model runner has no this"),
+        ("lora_config", Thing(), "LoRA"),
+    ],
+)
+def test_what_does_not_go_with_two_batches_on_gpus_is_named(path: str, value: object, words: str) -> None:
+    config = changed(fit(ELSEWHERE), path, value)
+    with pytest.raises(Unfit, match=words) as unfit:
+        check_config(config, ELSEWHERE)
+    assert "\n" not in str(unfit.value)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +174,7 @@ def test_a_fit_configuration_passes() -> None:
     ],
 )
 def test_what_does_not_go_with_two_batches_is_named(path: str, value: object, words: str) -> None:
-    config = fit()
-    *parents, name = path.split(".")
-    holder = config
-    for parent in parents:
-        holder = getattr(holder, parent)
-    setattr(holder, name, value)
+    config = changed(fit(), path, value)
     with pytest.raises(Unfit, match=words) as unfit:
         check_config(config, Ranks())
     assert "\n" not in str(unfit.value)
@@ -162,18 +209,19 @@ def test_tokenizers_are_the_same_when_each_id_means_the_same(other: PreTrainedTo
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("ranks", "path", "value", "words"),
     [
-        (lambda config: vars(config).update(max_concurrent_batches=1), "1 batches in flight, not 2"),
-        (lambda config: vars(config.scheduler_config).update(scheduler_cls="x.Y"), "scheduler_cls is x.Y"),
-        (lambda config: vars(config).update(use_v2_model_runner=True), "V2 runner"),
+        (RANKS, "max_concurrent_batches", 1, "1 batches in flight, not 2"),
+        (RANKS, "scheduler_config.scheduler_cls", "x.Y", f"scheduler_cls is x.Y, not {classes.SCHEDULER}"),
+        (RANKS, "use_v2_model_runner", True, "V2 runner"),
+        (RANKS_V2, "max_concurrent_batches", 3, "3 batches in flight, not 2"),
+        (RANKS_V2, "scheduler_config.scheduler_cls", classes.SCHEDULER, "V2 runner"),
+        (RANKS_V2, "use_v2_model_runner", False, "V1 runner"),
     ],
 )
-def test_an_engine_that_would_not_alternate_is_refused(change: Callable[[Any], None], words: str) -> None:
-    config = fit()
-    change(config)
+def test_an_engine_that_would_not_alternate_is_refused(ranks: Ranks, path: str, value: object, words: str) -> None:
     with pytest.raises(Unfit, match=words):
-        check_engine(config)
+        check_engine(changed(fit(ranks), path, value))
 
 
 def kv(blocks: int = 10, *, size: int = 16, groups: int = 1, memory: tuple[int, ...] = (1000,)) -> Thing:

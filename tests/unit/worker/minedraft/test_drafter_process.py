@@ -8,6 +8,7 @@ from types import SimpleNamespace as Thing
 from typing import Any
 
 import pytest
+from vllm.config import CUDAGraphMode
 from vllm.v1.executor.multiproc_executor import WorkerProc
 
 from worker.minedraft import classes, drafter_process, names
@@ -261,17 +262,79 @@ def test_how_a_process_ended_is_said_in_words(code: int, words: str) -> None:
     assert ended("x", code) == words
 
 
-def test_the_drafters_configuration_is_that_of_a_world_of_one() -> None:
-    def parallel() -> Thing:
-        return Thing(tensor_parallel_size=4, world_size=4, rank=3, worker_cls=classes.VERIFIER)
+def parallel() -> Thing:
+    """Of one of four ranks of the second one of two engines."""
+    return Thing(
+        tensor_parallel_size=4,
+        world_size=4,
+        rank=3,
+        worker_cls=classes.VERIFIER,
+        data_parallel_size=2,
+        data_parallel_size_local=2,
+        data_parallel_rank=1,
+        data_parallel_rank_local=1,
+        data_parallel_index=1,
+        assigned_physical_gpu_ids=[0, 1, 2, 3, 4],
+        numa_bind=True,
+    )
 
-    theirs: Any = Thing(
+
+def engine_config(device_type: str, *, v2: bool) -> Any:
+    """What an executor has, of a `VllmConfig`."""
+    return Thing(
         parallel_config=parallel(),
         speculative_config=Thing(target_parallel_config=parallel(), draft_parallel_config=parallel()),
+        compilation_config=Thing(
+            cudagraph_mode=CUDAGraphMode.FULL, max_cudagraph_capture_size=2, cudagraph_capture_sizes=[1, 2]
+        ),
+        cache_config=Thing(gpu_memory_utilization=0.9),
+        device_config=Thing(device_type=device_type),
+        use_v2_model_runner=v2,
     )
-    own = of_one_rank(theirs, classes.DRAFTER)
+
+
+def test_the_drafters_configuration_is_that_of_a_world_of_one() -> None:
+    theirs = engine_config("cpu", v2=False)
+    own = of_one_rank(theirs, classes.DRAFTER, devices=(2, 3))
     spec = own.speculative_config
     for each in (own.parallel_config, spec.target_parallel_config, spec.draft_parallel_config):
         assert (each.tensor_parallel_size, each.world_size, each.rank) == (1, 1, 0)
     assert own.parallel_config.worker_cls == classes.DRAFTER
     assert theirs.parallel_config == parallel(), "the verifiers' own is not touched"
+    for parallel_config in (own.parallel_config, theirs.parallel_config):
+        for name in ("tensor_parallel_size", "world_size", "rank", "worker_cls"):
+            delattr(parallel_config, name)
+    for config in (own, theirs):
+        del config.speculative_config
+    assert own == theirs, "nothing else"
+
+
+def test_on_vllms_v2_runner_it_is_of_no_other_engine_and_has_no_graphs() -> None:
+    theirs = engine_config("cpu", v2=True)
+    own = of_one_rank(theirs, "its.Drafter", devices=(2, 3))
+    for each in (own.parallel_config, own.speculative_config.draft_parallel_config):
+        assert (each.tensor_parallel_size, each.world_size, each.rank) == (1, 1, 0)
+    mine = own.parallel_config
+    assert (mine.data_parallel_size, mine.data_parallel_size_local) == (1, 1)
+    assert (mine.data_parallel_rank, mine.data_parallel_rank_local, mine.data_parallel_index) == (0, 0, 0)
+    assert not mine.numa_bind
+    graphs = own.compilation_config
+    assert (graphs.cudagraph_mode, graphs.cudagraph_capture_sizes) == (CUDAGraphMode.NONE, [])
+    assert graphs.max_cudagraph_capture_size == 0
+    assert theirs == engine_config("cpu", v2=True), "the verifiers have theirs"
+
+
+def test_a_drafter_on_a_gpu_is_told_which() -> None:
+    theirs = engine_config("cuda", v2=True)
+    own = of_one_rank(theirs, "its.Drafter", devices=(7,))
+    assert own.parallel_config.assigned_physical_gpu_ids == [7]
+    assert theirs.parallel_config.assigned_physical_gpu_ids == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="unpack"):
+        of_one_rank(theirs, "its.Drafter")
+
+
+@pytest.mark.parametrize(("asked", "share"), [(None, 0.9), (0.3, 0.3)])
+def test_a_drafter_may_use_as_much_of_its_gpu_as_a_verifier_unless_asked(asked: float | None, share: float) -> None:
+    theirs = engine_config("cuda", v2=True)
+    assert of_one_rank(theirs, "its.Drafter", (7,), asked).cache_config.gpu_memory_utilization == share
+    assert theirs.cache_config.gpu_memory_utilization == 0.9

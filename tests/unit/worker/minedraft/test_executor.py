@@ -32,8 +32,8 @@ class Keeper:
             self._asked.append(("drafter", (*call, replies)))
         return self.drafter
 
-    def serve(self) -> None:
-        self.serving = True
+    def serve(self, *, outlived: bool) -> None:
+        self.serving = outlived
 
     def take_next(self) -> Any:
         self.drafter, self.waiting = self.waiting, None
@@ -143,12 +143,17 @@ def test_nothing_is_asked_of_ranks_that_have_died(ranks: Ranks) -> None:
     assert ranks.asked == []
 
 
-def test_once_all_are_warm_the_engine_goes_on_without_a_drafter(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("link", ["host", "nccl"])
+def test_once_all_are_warm_the_engine_goes_on_without_a_drafter(
+    ranks: Ranks, link: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless NCCL binds its ranks together."""
     served: list[bool] = []
+    monkeypatch.setattr(config, "read", lambda: TwoBatchConfig("folder", 1, link=link))
     monkeypatch.setattr(MultiprocExecutor, "compile_or_warm_up_model", lambda _: served.append(ranks.keeper.serving))
     ranks.executor.compile_or_warm_up_model()
     assert served == [False]
-    assert ranks.keeper.serving
+    assert ranks.keeper.serving is (link == "host")
 
 
 class Steps:
@@ -359,10 +364,18 @@ def test_in_an_engine_that_ends_nobody_waits_for_drafts(ending: Ending) -> None:
         ending.executor._shown.wait(1, {"r0": [-1]}, 10)
 
 
-def test_no_rank_is_asked_for_drafts(ranks: Ranks) -> None:
+def test_no_rank_on_the_v1_runner_is_asked_for_drafts(ranks: Ranks) -> None:
     """It would answer when its forward pass is over."""
-    assert ranks.executor.take_draft_token_ids() is None  # type: ignore[func-returns-value]
+    ranks.executor.vllm_config = Thing(use_v2_model_runner=False)
+    assert ranks.executor.take_draft_token_ids() is None
     assert ranks.asked == []
+
+
+def test_of_the_ranks_on_the_v2_runner_verifiers_are_asked_for_drafts(ranks: Ranks) -> None:
+    """They have them, on their devices, when they have begun a call; a drafter would have to end its drafting first."""
+    ranks.executor.vllm_config, ranks.executor.output_rank = Thing(use_v2_model_runner=True), 0
+    ranks.executor.take_draft_token_ids()
+    assert [rank for rank, *_ in ranks.asked] == ["verifiers"]
 
 
 def test_a_drafter_that_dies_while_the_engine_starts_is_its_end(ending: Ending) -> None:

@@ -1,6 +1,8 @@
-"""Where a process that is started computes, on CPUs."""
+"""Where a process that is started computes."""
 
 import os
+import subprocess
+import sys
 from functools import cache
 from types import SimpleNamespace as Thing
 
@@ -62,3 +64,30 @@ def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ValueError, match="failed"), Devices(CONFIG, (0,)).chosen():
         raise ValueError("failed")
     assert dict(os.environ) == before
+
+
+def test_a_gpu_is_not_chosen_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the process's configuration."""
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: pytest.fail("bound"))
+    before = dict(os.environ)
+    devices = Devices(None, (7,), cpu=False)
+    for _ in range(2):
+        with devices.chosen():
+            assert dict(os.environ) == before
+
+
+ELSEWHERE = """
+import sys
+from vllm.platforms import current_platform
+from vllm.v1.executor import multiproc_executor
+type(current_platform).is_cpu = lambda _: False
+from worker.minedraft import executor, platform
+assert platform.Devices(None, (7,)).chosen()
+assert platform.RankLink
+print([name for name in sys.modules if "cpu_worker" in name or "cpu_model_runner" in name])
+"""
+
+
+def test_vllms_other_builds_import_nothing_of_its_cpu_workers() -> None:
+    found = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -13,15 +13,14 @@ import pytest
 
 from worker.minedraft import config, rank
 from worker.minedraft.config import TwoBatchConfig
-from worker.minedraft.drafter import DrafterWorker
 from worker.minedraft.lanes import VerifierLane
 from worker.minedraft.link import LinkError
 from worker.minedraft.platform import RankLink, RankWorker
 from worker.minedraft.presence import Presence, State
-from worker.minedraft.rank import JOIN_WITHIN, LaneWorker, fatal
+from worker.minedraft.rank import JOIN_WITHIN, fatal
+from worker.minedraft.ranks_v1 import DrafterWorker, LaneWorker, VerifierWorker
 from worker.minedraft.relay import FirstVerifier, OtherVerifier
 from worker.minedraft.stages import StageClock
-from worker.minedraft.verifier import VerifierWorker
 
 
 class Ended(BaseException):
