@@ -6,7 +6,6 @@ sends and receives are where they should be, a step takes max(V, t), whichever i
 
 import argparse
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,19 +31,6 @@ ROWS, DRAFTS = 32, 4
 #: A step may take so much longer than the longer side.
 SLACK = 0.10
 HIDDEN = 0.9
-
-
-@dataclass(slots=True)
-class Step:
-    """What pipelines read of vLLM's `SchedulerOutput`."""
-
-    num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
-    scheduled_spec_decode_tokens: dict[str, list[int]] = field(default_factory=dict)
-    finished_req_ids: set[str] = field(default_factory=set)
-
-    @property
-    def total_num_scheduled_tokens(self) -> int:
-        return sum(self.num_scheduled_tokens.values())
 
 
 class Batch:

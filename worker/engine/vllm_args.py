@@ -143,6 +143,8 @@ def check_mode(options: VllmOptions, *, cpu: bool) -> None:
     mode_flags(options, cpu=cpu)
     if cpu and options.link == "nccl":
         raise EngineStartError("--link nccl is for GPUs: --link host")
+    if not cpu and (options.verifier_cpus or options.drafter_cpus):
+        raise EngineStartError("--verifier-cpus and --drafter-cpus are for CPUs: --engine-args '--device-ids ...'")
     if cpu and options.drafter_gpu_memory_utilization is not None:
         raise EngineStartError("--drafter-gpu-memory-utilization is for GPUs: --drafter-kv-cache-gib")
     if options.mode == "psd" and not cpu and options.ranks_on(cpu=cpu).runner == "V1":

@@ -54,6 +54,12 @@ def test_cores_and_memory_are_passed_on() -> None:
     assert (options().verifier_cpus, options().drafter_cpus) == ((), ())
 
 
+def test_what_is_of_gpus_is_passed_on() -> None:
+    made_of = options(link="host", drafter_gpu_memory_utilization=0.5)
+    assert (made_of.link, made_of.drafter_gpu_memory_utilization) == ("host", 0.5)
+    assert (options().link, options().drafter_gpu_memory_utilization) == (None, None)
+
+
 def test_only_two_batches_have_stages_to_measure() -> None:
     assert isinstance(made()._stages, NoMetrics)
     assert made(mode="sd")._stages is None

@@ -108,6 +108,8 @@ def test_all_modes_run_on_both_platforms(cpu: bool) -> None:
         (replace(PSD, ranks=classes.Ranks("its.Verifier")), False, "V1 model runner, as these, are for its CPU build"),
         (replace(PSD, link="nccl"), True, "--link nccl is for GPUs: --link host"),
         (replace(PSD, drafter_gpu_memory_utilization=0.5), True, "--drafter-gpu-memory-utilization is for GPUs"),
+        (replace(PSD, drafter_cpus=(1,)), False, "--verifier-cpus and --drafter-cpus are for CPUs"),
+        (replace(PSD, mode="ar", verifier_cpus=(1,)), False, "--verifier-cpus and --drafter-cpus are for CPUs"),
     ],
 )
 def test_what_a_platform_has_not_is_refused(options: VllmOptions, cpu: bool, words: str) -> None:
