@@ -16,6 +16,7 @@ from gpu.devices import Worker, worker_on
 from gpu.links import VERIFIER, Meeting, meeting
 from gpu.parts import Checks
 from gpu.together import Failed, together
+from steps import Step
 
 from worker.minedraft.event_clock import WIDEST_NS, stage_clock
 from worker.minedraft.measures import Summary, summary
