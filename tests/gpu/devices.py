@@ -11,6 +11,7 @@ import torch
 #: Runs of what is calibrated.
 _RUNS = 50
 _SIDE = 4096
+_SMALL = 1 << 23
 
 
 class Mark(Protocol):
@@ -35,7 +36,7 @@ class Worker(Protocol):
         ...
 
     def small(self, ms: float) -> Callable[[], None]:
-        """Very many little things that take so long together, as the passes of a drafter are."""
+        """Many little things that take so long together, as the passes of a drafter are."""
         ...
 
     def mark(self) -> Mark:
@@ -111,7 +112,8 @@ class OnCuda:
         return self._repeated(lambda: torch.mm(one, other, out=into), ms)
 
     def small(self, ms: float) -> Callable[[], None]:
-        numbers = torch.zeros(256, device=self.device)
+        # Some 20 us each: shorter ones would measure how fast a CPU can ask for them.
+        numbers = torch.zeros(_SMALL, device=self.device)
         return self._repeated(lambda: numbers.add_(1), ms)
 
     def mark(self) -> Mark:

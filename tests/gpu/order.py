@@ -1,6 +1,6 @@
 """Part `order` of tier A: two batches on made-up work, through the product's pipelines, link, clock and call numbers.
 
-A verify pass is matrix products that take V ms, drafting is thousands of little kernels that take t ms. If streams,
+A verify pass is matrix products that take V ms, drafting is hundreds of little kernels that take t ms. If streams,
 sends and receives are where they should be, a step takes max(V, t), whichever is larger.
 """
 

@@ -80,6 +80,8 @@ def _faults(config: Any, ranks: Ranks) -> Iterator[str]:
         yield f"two batches have an accept rule of their own (rejection_sample_method {spec.rejection_sample_method})"
     if spec.num_speculative_tokens_per_batch_size is not None:
         yield "two batches draft the same number of tokens in each step (num_speculative_tokens_per_batch_size)"
+    if spec.enable_adaptive_verification:
+        yield "two batches verify all drafts of a row (enable_adaptive_verification)"
     if spec.use_heterogeneous_vocab:
         yield "two batches need one tokenizer for both models (use_heterogeneous_vocab)"
     runner = _RUNNERS[ranks.runner]

@@ -31,6 +31,8 @@ from worker.minedraft.shown_drafts import ShownDrafts
 _WATCH_S = 0.1
 #: How long vLLM may take to notice a death that this file has noticed (seconds).
 _HANG_S = 5.0
+#: How long the ranks may take to meet, and to connect, when all of them are up (seconds). NCCL has no limit of its own.
+_MEET_S = 120.0
 
 log = logging.getLogger("vllm.minedraft.executor")
 
@@ -43,7 +45,7 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
 
     def _init_executor(self) -> None:
         names.call_this_process(names.ENGINE)
-        set_multiprocessing_worker_envs(1)
+        set_multiprocessing_worker_envs(config.read().verifiers + 1)
         self._presence = Presence(config.folder())
         self._shown = ShownDrafts.of_engine(self.vllm_config)
         self._numbers = CallNumbers()
@@ -149,7 +151,12 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
         The ranks meet here: it is the first thing that vLLM asks of all of them once every process is up and watched.
         Any earlier, and a rank that fails to start would leave the others waiting for it.
         """
-        self.collective_rpc("meet", args=(config.read().address,), unique_reply_rank=0)
+        try:
+            self.collective_rpc("meet", _MEET_S, args=(config.read().address,), unique_reply_rank=0)
+        except TimeoutError:
+            raise names.RankDied(
+                f"the ranks did not connect within {_MEET_S:g} s (NCCL_DEBUG=INFO tells more)"
+            ) from None
         self._available: list[int] = list(super().determine_available_memory())
         return self._available
 

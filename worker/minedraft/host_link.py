@@ -151,6 +151,8 @@ class HostLink:
 
     def _send_all(self) -> None:
         """The thread."""
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)  # or it would take memory of the first GPU, whosever that is
         while (message := self._queue.get()) is not None:
             try:
                 if message.copied is not None:

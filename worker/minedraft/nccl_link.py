@@ -23,6 +23,7 @@ vLLM's limit on the time of a call; `close` ends such kernels.
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -117,9 +118,7 @@ class _NcclEnd:
         """See the end's protocol. Takes seconds where a message is under way that nobody will take."""
         if not self._closed:
             self._closed = True
-            for communicator in (self._down, self._up):
-                if communicator is not None:
-                    communicator.destroy()
+            _destroy(self._down, self._up)
 
     def _send(self, ids: Tensor, send: Callable[[Tensor, int, Any], None], to: int) -> None:
         with self._using("send"):
@@ -233,18 +232,42 @@ def _connected(
             f"{_ONE_QUEUE}=1 puts all streams of a GPU into one queue, where a message that waits for its receiver "
             "stops the model: unset it"
         )
-    down = None
+    down = up = None
     try:
         store = torch.distributed.FileStore(address, -1)
         store.set_timeout(_WITHIN)
         if rank in {0, verifiers}:
             down = _communicator(store, "down", _DRAFTER if rank else _FIRST, 2, device)
         up = _communicator(store, "up", rank, verifiers + 1, device)
+        _exchange(down, up, rank, verifiers, device)
     except RuntimeError as error:  # of torch's store, or NCCL's
-        if down is not None:
-            down.destroy()
+        _destroy(down, up)
         raise LinkError(_why(error)) from error
     return down, up
+
+
+def _exchange(down: Communicator | None, up: Communicator, rank: int, verifiers: int, device: torch.device) -> None:
+    """Send a first message each way, and wait for it: NCCL takes memory, and connects ranks, when they first speak.
+
+    Later it would be memory that vLLM has given away by then, and a wait of CPUs in the first calls.
+    """
+    message = torch.zeros(1, dtype=torch.int32, device=device)
+    stream = torch.cuda.current_stream(device)
+    if down is not None and rank == verifiers:
+        down.recv(message, _FIRST, stream)
+    elif down is not None:
+        down.send(message, _DRAFTER, stream)
+    up.broadcast(message, verifiers, stream)
+    stream.synchronize()
+
+
+def _destroy(*communicators: Communicator | None) -> None:
+    """Give up communicators, all at the same time: what spins in one of them holds up the end of the others."""
+    threads = [threading.Thread(target=one.destroy, daemon=True) for one in communicators if one is not None]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def _communicator(store: Any, name: str, rank: int, ranks: int, device: torch.device) -> Communicator:

@@ -199,7 +199,7 @@ class DrafterPipeline:
         """
         self._clock.stop(Stage.DRAFT)
         self._clock.start(Stage.SEND)
-        self._link.send_drafts(draft_tokens[input_batch.idx_mapping].to(torch.int32))
+        self._link.send_drafts(draft_tokens[input_batch.idx_mapping])
         self._sent.append(self.call)
         self._clock.stop(Stage.SEND)
 

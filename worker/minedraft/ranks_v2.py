@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from vllm.v1.worker.gpu.warmup import warmup_kernels
 from vllm.v1.worker.gpu_worker import Worker
 
 from worker.minedraft import config
@@ -39,8 +40,14 @@ class PipelineWorker(Rank, Worker):  # type: ignore[misc] # vLLM's types are not
     def compile_or_warm_up_model(self) -> Any:
         """Warm up, which drives the overridden methods with invented requests; from then on, exchange drafts."""
         result = super().compile_or_warm_up_model()
+        if self.device.type == "cuda" and not self.vllm_config.kernel_config.enable_jit_warmup:
+            self.warm_up_kernels()
         self.open_lane()
         return result
+
+    def warm_up_kernels(self) -> None:
+        """Compile kernels now: in eager mode vLLM leaves that to the first calls, which have a time limit."""
+        warmup_kernels(self.model_runner, self.execute_model, self.sample_tokens)
 
     def open_lane(self) -> None:
         """From now on the runner exchanges drafts."""

@@ -107,8 +107,8 @@ class VerifierRunner(PipelineRunner):
         """The last of what is prepared before the forward pass: then the drafts are there."""
         output = super().prepare_attn(input_batch)
         if self.pp_handler is not None:
-            if input_batch.num_draft_tokens:
-                # For grammars (it looks whether there are any). From here the copy need not wait for the forward pass.
+            if input_batch.num_draft_tokens and input_batch.has_structured_output_reqs:
+                # For grammars. From here the copy need not wait for the forward pass.
                 drafts = self.req_states.draft_tokens[input_batch.idx_mapping]
                 self.draft_tokens_handler.set_draft_tokens(input_batch, drafts)
             self.clock.stop(Stage.PREPARE)
@@ -138,7 +138,8 @@ class DrafterRunner(PipelineRunner):
         del grammar_output  # the verifiers' business
         rows = input_batch.num_reqs
         if self.pp_handler is None:
-            ids = torch.zeros((rows, 1), dtype=torch.int64, device=self.device)
+            # As wide as real ones, for kernels are compiled for such.
+            ids = torch.zeros((rows, self.num_speculative_steps + 1), dtype=torch.int64, device=self.device)
             ones = torch.ones(rows, dtype=torch.int32, device=self.device)
             num_sampled, num_rejected = ones, torch.zeros_like(ones)
         else:
@@ -164,6 +165,7 @@ class DrafterRunner(PipelineRunner):
         """
         before = torch.accelerator.get_memory_info()[0]
         self.speculator.capture()
-        if not profile_only:
-            lock_workspace()  # a graph holds on to what is in it
-        return int(before - torch.accelerator.get_memory_info()[0])
+        taken = int(before - torch.accelerator.get_memory_info()[0])
+        if taken and not profile_only:
+            lock_workspace()  # graphs hold on to what is in it
+        return taken

@@ -42,6 +42,13 @@ class OnCommunicators(OnCpu):
         super().init_device()
         nccl_link._connected, nccl_link.Streams = connected, Streams  # type: ignore[assignment,misc]
 
+    def compile_or_warm_up_model(self) -> Any:
+        """As on a GPU: vLLM drives the ranks with invented requests, before they exchange anything."""
+        assert self.model_runner.pp_handler is None
+        result = super().compile_or_warm_up_model()
+        ranks_v2.PipelineWorker.warm_up_kernels(self)  # type: ignore[arg-type]
+        return result
+
 
 class CommunicatingVerifier(VerifierWorker, OnCommunicators):
     pass

@@ -269,13 +269,19 @@ def test_a_copy_from_a_device_is_pinned_and_its_event_is_behind_it(monkeypatch: 
 
 
 def test_what_is_received_for_a_gpu_is_pinned(groups: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[tuple[str, torch.device]] = []
     monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor + 100)
-    gpu = HostLink(groups[0], DRAFTS, DEADLINE, torch.device("cuda"))
+    monkeypatch.setattr(
+        torch.cuda, "set_device", lambda device: chosen.append((threading.current_thread().name, device))
+    )
+    gpu = HostLink(groups[0], DRAFTS, DEADLINE, torch.device("cuda", 1))
     cpu = HostLink(groups[1], DRAFTS, DEADLINE, CPU)
     cpu.send_drafts(drafts(1))
     gpu.send_sampled(packet(1))
     assert gpu.recv_drafts(2).tolist() == drafts(101).tolist()
     assert cpu.recv_sampled(2).tolist() == packet(1).tolist()
+    # A thread that has not chosen takes memory of the first GPU.
+    assert chosen == [("minedraft-link", torch.device("cuda", 1))]
     gpu.close()
     cpu.close()
 

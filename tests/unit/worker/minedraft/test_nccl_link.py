@@ -1,6 +1,7 @@
 """What the NCCL ends do with communicators and streams, and how they meet; `test_message_order.py` has their order."""
 
 import itertools
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -184,6 +185,28 @@ def test_a_closed_link_of_another_verifier_gives_up_the_one_that_it_has() -> Non
     assert (down.destroyed, up.destroyed) == (0, 1)
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_first_message_goes_each_way_and_is_waited_for(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL connects ranks, and takes memory, when they first speak."""
+    done: list[str] = []
+    stream = SimpleNamespace(line=(0, "main"), synchronize=lambda: done.append("waited"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: stream)
+    down, up = Heard(), Heard()
+    nccl_link._exchange(down if rank != 1 else None, up, rank, 2, torch.device("cpu"))
+    assert [heard[0] for heard in down.heard] == [["send"], [], ["recv"]][rank]
+    assert [(heard[0], heard[2]) for heard in up.heard] == [("broadcast", 2)]
+    assert done == ["waited"]
+
+
+def test_communicators_are_given_up_at_the_same_time() -> None:
+    """What spins in one of them holds up the end of the others."""
+    both = threading.Barrier(2, timeout=10)
+    end, down, up, _ = verifier()
+    down.destroy = up.destroy = both.wait  # type: ignore[method-assign,assignment]
+    end.close()
+    assert not both.broken
+
+
 class CudaStream:
     """Remembers."""
 
@@ -258,6 +281,7 @@ class PyNccl:
 def _pynccl(monkeypatch: pytest.MonkeyPatch, cuda: SimpleNamespace) -> None:
     monkeypatch.setattr(pynccl, "PyNcclCommunicator", PyNccl)
     monkeypatch.setattr(PyNccl, "made", [], raising=False)
+    monkeypatch.setattr(nccl_link, "_exchange", lambda *_: None)
     monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
 
 
