@@ -1,7 +1,8 @@
 # The worker (and the producer) in a container.
 #   docker build -t minedraft-worker --build-arg EXTRA=gpu .    for CUDA
 #   docker build -t minedraft-worker --build-arg EXTRA=cpu --build-arg TORCH_CPU_INDEX=URL .
-#   docker run --gpus all --shm-size 8g -e MINEDRAFT_REDIS_URL=redis://... minedraft-worker --mode ar --model /models/X
+#   docker run --gpus all --shm-size 8g -e MINEDRAFT_REDIS_URL=redis://... minedraft-worker --model /models/X \
+#       --tensor-parallel-size 4 --draft-model /models/Y --num-speculative-tokens 4       (4 GPUs and one for the drafter)
 FROM python:3.11-slim
 
 # vLLM compiles small kernels at run time.
