@@ -10,7 +10,8 @@ from enum import Enum
 from typing import Any
 
 #: How close the two likeliest tokens of plain decoding are where another text may part from it, in logits, by dtype.
-TIE = {"float32": 1e-4, "bfloat16": 1e-2}
+#: Both logits of a bfloat16 model may be rounded: by 2^-8 of themselves, and they are up to 16.
+TIE = {"float32": 1e-4, "bfloat16": 2 * 2**-8 * 16}
 #: How vLLM writes a token that it was told to write as an id.
 _TOKEN = "token_id:"
 

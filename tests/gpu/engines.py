@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import time
 from collections.abc import Sequence
@@ -112,8 +113,10 @@ async def _ask_plain(run: argparse.Namespace, dtype: Dtype) -> dict[str, list[di
 
 
 def memory_used() -> int:
-    """Of all GPUs together, by whomever (MiB)."""
+    """Of all GPUs that this process may use together, by whomever (MiB)."""
     asked = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        asked += ["-i", visible]  # others may be somebody else's
     said = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20).stdout
     return sum(int(line) for line in said.split())
 

@@ -155,13 +155,21 @@ def parser(about: str, parts: Sequence[Part], budget_s: float) -> argparse.Argum
     """Of what all tiers can be told."""
     names = [part.name for part in parts]
     options = argparse.ArgumentParser(description=about)
-    options.add_argument("--report", type=Path, help="write all results to this file, as JSON")
+    options.add_argument("--report", type=_new_file, help="write all results to this file, as JSON")
     options.add_argument("--parts", default="", help=f"only these, separated by commas: {', '.join(names)}")
     options.add_argument("--budget", type=float, default=budget_s, help="seconds for all parts together (%(default)g)")
     options.add_argument("--only-part", choices=names, help=argparse.SUPPRESS)
     options.add_argument("--checks", type=Path, help=argparse.SUPPRESS)
     options.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     return options
+
+
+def _new_file(text: str) -> Path:
+    """A file that can be written: it would be a pity to find out in the end."""
+    file = Path(text)
+    if file.is_dir() or not os.access(file.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text} cannot be written")
+    return file
 
 
 def chosen(parts: Sequence[Part], text: str) -> list[Part]:
@@ -199,6 +207,8 @@ def run_all(
     Returns:
         The exit code.
     """
+    for ended_by in (signal.SIGTERM, signal.SIGHUP):  # as by Ctrl-C: what a part has started ends, too
+        signal.signal(ended_by, _interrupt)
     began, outcomes = time.monotonic(), []
     for part in parts:
         left = options.budget - (time.monotonic() - began)
@@ -213,6 +223,10 @@ def run_all(
     if options.report is not None:
         _write(options.report, facts, outcomes, time.monotonic() - began)
     return exit_code(outcomes)
+
+
+def _interrupt(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _run(part: Part, limit_s: float, script: str, folder: Path) -> Outcome:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 from worker.engine.placement import Placement
 from worker.engine.protocol import EngineStartError
+from worker.engine.rows import one_line
+from worker.minedraft import classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ def place_engine(
     Raises:
         EngineStartError: they do not go round.
     """
+    _refuse_elsewhere(parsed)
     verifiers_memory: float = parsed.gpu_memory_utilization
     memory = Memory(
         fixed=drafter_cache_given and parsed.kv_cache_memory_bytes is not None,
@@ -92,6 +95,19 @@ def place_engine(
     )
     gpus = chosen(parsed.device_ids, machine)
     return place_gpus(gpus, parsed.tensor_parallel_size, link=link, memory=memory)
+
+
+def _refuse_elsewhere(parsed: Namespace) -> None:
+    """See that all ranks are started here, by us, before vLLM looks for what else it was asked for."""
+    if parsed.tensor_parallel_size < 1:
+        raise EngineStartError(f"--tensor-parallel-size must be at least 1, not {parsed.tensor_parallel_size}")
+    if parsed.distributed_executor_backend != classes.EXECUTOR:
+        raise EngineStartError(
+            "psd starts its ranks itself, all on this host: not with --distributed-executor-backend "
+            f"{parsed.distributed_executor_backend}"
+        )
+    if parsed.pipeline_parallel_size != 1:
+        raise EngineStartError(f"psd needs --pipeline-parallel-size 1, not {parsed.pipeline_parallel_size}")
 
 
 def chosen(device_ids: Sequence[int | str] | None, machine: Machine) -> tuple[int, ...]:
@@ -107,17 +123,29 @@ def chosen(device_ids: Sequence[int | str] | None, machine: Machine) -> tuple[in
     Raises:
         EngineStartError: one of them is not visible.
     """
-    visible = machine.visible()
+    try:
+        visible = machine.visible()
+    except Exception as error:  # NVML's, of a name that is no GPU's
+        raise EngineStartError(one_line(f"the GPUs of CUDA_VISIBLE_DEVICES cannot be found: {error}")) from None
+    places = f"places 0 to {len(visible) - 1} are there" if visible else "none is there"
     gpus = []
     for name in device_ids or range(len(visible)):
         if isinstance(name, str):
-            gpu: int | None = machine.number_of(name)
+            gpus.append(_named(name, machine))
+        elif 0 <= name < len(visible):
+            gpus.append(visible[name])
         else:
-            gpu = visible[name] if name < len(visible) else None
-        if gpu not in visible:
-            raise EngineStartError(f"--device-ids: there is no GPU {name}, {_are_visible(visible)}")
-        gpus.append(gpu)
+            raise EngineStartError(f"--device-ids: there is no GPU {name}: {places}, in the order of what is visible")
+        if gpus[-1] not in visible:
+            raise EngineStartError(f"--device-ids: GPU {name} is not visible, {_can_be_used(visible)}")
     return tuple(gpus)
+
+
+def _named(uuid: str, machine: Machine) -> int:
+    try:
+        return machine.number_of(uuid)
+    except Exception as error:  # NVML's
+        raise EngineStartError(one_line(f"--device-ids: there is no GPU {uuid or repr(uuid)}: {error}")) from None
 
 
 def place_gpus(gpus: Sequence[int], verifiers: int, *, link: str, memory: Memory) -> Placement:
@@ -138,7 +166,7 @@ def place_gpus(gpus: Sequence[int], verifiers: int, *, link: str, memory: Memory
     if len(gpus) > verifiers:
         return Placement(placed, (gpus[verifiers],))
     needed = f"{verifiers} verifier{'s' * (verifiers > 1)}, 1 drafter"
-    few = f"psd with --tensor-parallel-size {verifiers} needs {verifiers + 1} GPUs ({needed}), {_are_visible(gpus)}"
+    few = f"psd with --tensor-parallel-size {verifiers} needs {verifiers + 1} GPUs ({needed}), {_can_be_used(gpus)}"
     if len(gpus) < verifiers:
         raise EngineStartError(few)
     if link == "nccl":  # which refuses two processes on one GPU
@@ -154,7 +182,5 @@ def place_gpus(gpus: Sequence[int], verifiers: int, *, link: str, memory: Memory
     return Placement(placed, (gpus[-1],))
 
 
-def _are_visible(gpus: Sequence[int]) -> str:
-    if not gpus:
-        return "none is visible"
-    return f"{len(gpus)} {'is' if len(gpus) == 1 else 'are'} visible: {', '.join(map(str, gpus))}"
+def _can_be_used(gpus: Sequence[int]) -> str:
+    return f"{len(gpus)} can be used: {', '.join(map(str, gpus))}" if gpus else "none is visible"

@@ -118,6 +118,11 @@ def runner_variables(environ: Mapping[str, str], *, v2: bool) -> dict[str, str]:
             "mode psd: a message would wait behind the pass that it has to overtake: "
             "unset CUDA_DEVICE_MAX_CONNECTIONS=1"
         )
+    if environ.get("CUDA_LAUNCH_BLOCKING", "") not in {"", "0"}:
+        raise EngineStartError(
+            "mode psd: each rank would wait for its peer before it goes on: "
+            f"unset CUDA_LAUNCH_BLOCKING={environ['CUDA_LAUNCH_BLOCKING']}"
+        )
     return {_V2: "1"} | ({} if environ.get(STEP_TIMEOUT) else {STEP_TIMEOUT: _STEP_TIMEOUT_S})
 
 

@@ -72,7 +72,8 @@ def _faults(config: Any, ranks: Ranks) -> Iterator[str]:
         yield f"two batches are made for vLLM {VLLM_VERSION}, this is {vllm.__version__}"
     spec, parallel = config.speculative_config, config.parallel_config
     if spec is None or not spec.uses_draft_model() or spec.parallel_drafting:
-        yield "two batches need a draft model that drafts token by token (method draft_model)"
+        found = "" if spec is None or spec.uses_draft_model() else f", not {spec.method}"
+        yield f"two batches need a draft model that drafts token by token (method draft_model){found}"
         return
     if spec.num_speculative_tokens > MAX_DRAFTS:
         yield f"at most {MAX_DRAFTS} tokens can be drafted a step, not {spec.num_speculative_tokens}"

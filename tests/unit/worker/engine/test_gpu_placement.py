@@ -1,6 +1,7 @@
 """Which GPU each rank of two batches computes on."""
 
 from argparse import Namespace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from worker.engine.gpu_placement import NVML, Machine, Memory, chosen, place_engine, place_gpus, visible_gpus
 from worker.engine.placement import Placement
 from worker.engine.protocol import EngineStartError
+from worker.minedraft import classes
 
 ANY = Memory(fixed=False, share=2.0)
 UUIDS = {"GPU-a": 4, "GPU-b": 6, "GPU-other": 9}
@@ -38,10 +40,10 @@ def test_the_drafter_gets_the_one_after_the_verifiers(
             (0, 1, 2, 3),
             4,
             "nccl",
-            "psd with --tensor-parallel-size 4 needs 5 GPUs (4 verifiers, 1 drafter), 4 are visible: 0, 1, 2, 3",
+            "psd with --tensor-parallel-size 4 needs 5 GPUs (4 verifiers, 1 drafter), 4 can be used: 0, 1, 2, 3",
         ),
-        ((2,), 1, "nccl", "psd with --tensor-parallel-size 1 needs 2 GPUs (1 verifier, 1 drafter), 1 is visible: 2"),
-        ((0,), 2, "host", "psd with --tensor-parallel-size 2 needs 3 GPUs (2 verifiers, 1 drafter), 1 is visible: 0"),
+        ((2,), 1, "nccl", "psd with --tensor-parallel-size 1 needs 2 GPUs (1 verifier, 1 drafter), 1 can be used: 2"),
+        ((0,), 2, "host", "psd with --tensor-parallel-size 2 needs 3 GPUs (2 verifiers, 1 drafter), 1 can be used: 0"),
         ((), 1, "host", "psd with --tensor-parallel-size 1 needs 2 GPUs (1 verifier, 1 drafter), none is visible"),
     ],
 )
@@ -88,16 +90,52 @@ def test_the_users_choice_is_from_those_that_are_visible(device_ids: list[int | 
     assert chosen(device_ids, THREE) == gpus
 
 
-@pytest.mark.parametrize("device_ids", [[0, 3], [4], ["GPU-a", "GPU-other"]])
-def test_a_choice_that_is_not_visible_is_named(device_ids: list[int | str]) -> None:
-    with pytest.raises(EngineStartError, match=f"no GPU {device_ids[-1]}, 3 are visible: 4, 5, 6"):
-        chosen(device_ids, THREE)
+@pytest.mark.parametrize(
+    ("device_ids", "words"),
+    [
+        ([0, 3], "no GPU 3: places 0 to 2 are there"),
+        ([4], "no GPU 4: places 0 to 2 are there"),
+        ([0, -1], "no GPU -1: places 0 to 2 are there"),
+        (["GPU-a", "GPU-other"], "GPU GPU-other is not visible, 3 can be used: 4, 5, 6"),
+        (["GPU-a", ""], "there is no GPU '': no such UUID"),
+    ],
+)
+def test_a_choice_that_is_not_there_is_named(device_ids: list[int | str], words: str) -> None:
+    def number_of(uuid: str) -> int:
+        if not uuid:
+            raise RuntimeError("no such UUID")
+        return THREE.number_of(uuid)
+
+    with pytest.raises(EngineStartError, match=words):
+        chosen(device_ids, replace(THREE, number_of=number_of))
+
+
+def test_what_is_visible_may_be_nonsense() -> None:
+    def visible() -> tuple[int, ...]:
+        raise RuntimeError("Invalid device id\nin CUDA_VISIBLE_DEVICES")
+
+    with pytest.raises(EngineStartError, match="CUDA_VISIBLE_DEVICES cannot be found: Invalid device id"):
+        chosen(None, replace(THREE, visible=visible))
 
 
 def flags(**given: Any) -> Namespace:
     """What vLLM's parser makes of an engine's flags."""
     plain = {"tensor_parallel_size": 1, "device_ids": None, "gpu_memory_utilization": 0.92}
-    return Namespace(**{**plain, "kv_cache_memory_bytes": None, **given})
+    ours = {"distributed_executor_backend": classes.EXECUTOR, "pipeline_parallel_size": 1}
+    return Namespace(**{**plain, **ours, "kv_cache_memory_bytes": None, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"tensor_parallel_size": 0}, "--tensor-parallel-size must be at least 1, not 0"),
+        ({"distributed_executor_backend": "ray"}, "not with --distributed-executor-backend ray"),
+        ({"pipeline_parallel_size": 2}, "--pipeline-parallel-size 1, not 2"),
+    ],
+)
+def test_an_engine_whose_ranks_others_would_start_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(EngineStartError, match=words):
+        place_engine(flags(**given), link="nccl", drafter_memory=None, drafter_cache_given=False, machine=THREE)
 
 
 def test_an_engine_is_placed_by_its_flags() -> None:

@@ -90,7 +90,12 @@ def test_a_runner_is_chosen_for_all_processes() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [(V2, "0"), ("VLLM_ENABLE_STARTUP_PLAN", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "1")],
+    [
+        (V2, "0"),
+        ("VLLM_ENABLE_STARTUP_PLAN", "1"),
+        ("CUDA_DEVICE_MAX_CONNECTIONS", "1"),
+        ("CUDA_LAUNCH_BLOCKING", "1"),
+    ],
 )
 def test_what_does_not_go_with_that_runner_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(EngineStartError, match=f"unset {name}={value}$"):

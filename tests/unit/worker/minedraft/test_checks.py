@@ -57,6 +57,7 @@ def fit(ranks: Ranks = RANKS) -> Any:
             rejection_sample_method="standard",
             num_speculative_tokens_per_batch_size=None,
             enable_adaptive_verification=False,
+            method="eagle3",
             use_heterogeneous_vocab=False,
             draft_sample_method="greedy" if v2 else "probabilistic",
             target_model_config=target,
@@ -113,7 +114,7 @@ def changed(config: Any, path: str, value: object) -> Any:
     ("path", "value", "words"),
     [
         ("speculative_config.draft_sample_method", "probabilistic", "so far .draft_sample_method probabilistic"),
-        ("speculative_config.uses_draft_model", lambda: False, "need a draft model"),
+        ("speculative_config.uses_draft_model", lambda: False, "need a draft model .*, not eagle3"),
         ("speculative_config.rejection_sample_method", "synthetic", "rejection_sample_method synthetic"),
         (
             "parallel_config.data_parallel_size",
@@ -143,8 +144,8 @@ def test_what_does_not_go_with_two_batches_on_gpus_is_named(path: str, value: ob
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("speculative_config", None, "need a draft model"),
-        ("speculative_config.uses_draft_model", lambda: False, "need a draft model"),
+        ("speculative_config", None, "need a draft model .*, not eagle3"),
+        ("speculative_config.uses_draft_model", lambda: False, "need a draft model .*, not eagle3"),
         ("speculative_config.parallel_drafting", True, "token by token"),
         ("speculative_config.num_speculative_tokens", MAX_DRAFTS + 1, f"at most {MAX_DRAFTS} .* not {MAX_DRAFTS + 1}"),
         ("speculative_config.rejection_sample_method", "synthetic", "rejection_sample_method synthetic"),
