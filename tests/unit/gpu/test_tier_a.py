@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from gpu import order, packing
@@ -53,6 +55,34 @@ def test_a_dry_run_passes_in_all_its_parts_without_vllm(tmp_path: Path) -> None:
     assert verdicts == {"machine": "REPORT", **passed}
     judged = [check for part in told["parts"] for check in part["checks"] if check["verdict"] == "PASS"]
     assert len(judged) == 6 + 3 * len(order.RATIOS)
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_whatever_ends_a_tier_ends_what_it_has_started(by: signal.Signals, tmp_path: Path) -> None:
+    """A connection that is lost, a job that runs out of time, Ctrl-C."""
+    tier = subprocess.Popen(
+        [sys.executable, SCRIPT, "--device", "cpu", "--parts", "order"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    process = psutil.Process(tier.pid)
+    deadline = time.monotonic() + 60
+    while len(started := process.children(recursive=True)) < 3:  # the part, and its two sides
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    tier.send_signal(by)
+    assert tier.wait(20) != 0
+    _, left = psutil.wait_procs(started, timeout=10)
+    assert not left
+    assert not list(tmp_path.glob("tier-*"))
+
+
+def test_a_report_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    for report in (tmp_path, tmp_path / "not there" / "report.json"):
+        ended = run("--device", "cpu", "--report", report)
+        assert ended.returncode == 2
+        assert f"{report} cannot be written" in ended.stderr
 
 
 def test_without_a_gpu_it_says_so_in_a_line() -> None:
