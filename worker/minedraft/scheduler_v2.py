@@ -30,7 +30,7 @@ class AsyncTwoBatchScheduler(TwoBatches, AsyncScheduler):  # type: ignore[misc] 
 
     def _schedule(self, throttle_prefills: bool) -> SchedulerOutput:
         if not self._under_way:
-            # There is no call whose result vLLM could wait for, so it would make the masks without the drafts.
+            # There is no call whose result vLLM could wait for: it would make the masks without drafts, and reject all.
             for request in self.running:
                 if request.use_structured_output:
                     request.spec_token_ids = []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from prometheus_client import REGISTRY
 
 from producer.record.models import Answer, Row
@@ -58,6 +59,20 @@ def differences(plain: Sequence[Answer], ours: Sequence[Answer]) -> list[str]:
     """What of `ours` is not what plain decoding answered; empty when all is the same."""
     pairs = zip(choices(plain), choices(ours), strict=True)
     return [_explain(one, other) for one, other in pairs if _outcome(one) != _outcome(other)]
+
+
+def assert_same_logprobs(plain: Sequence[Answer], ours: Sequence[Answer]) -> None:
+    """Compare what two engines say of the tokens of a text and of its prompt, to what floats may differ in."""
+    for one, other in zip(choices(plain), choices(ours), strict=True):
+        for kind in ("top_logprobs", "token_logprobs"):
+            for of_plain, of_ours in zip(one["logprobs"][kind], other["logprobs"][kind], strict=True):
+                assert of_ours == pytest.approx(of_plain, abs=1e-4)
+        for of_plain, of_ours in zip(one["prompt_logprobs"][1:], other["prompt_logprobs"][1:], strict=True):
+            assert _logprobs(of_ours) == pytest.approx(_logprobs(of_plain), abs=1e-4)
+
+
+def _logprobs(of_prompt: dict[str, dict[str, Any]]) -> dict[str, float]:
+    return {token: said["logprob"] for token, said in of_prompt.items()}
 
 
 def _outcome(choice: dict[str, Any]) -> tuple[Any, ...]:

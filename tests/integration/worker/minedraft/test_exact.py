@@ -1,13 +1,13 @@
 """The two-batch engine answers what plain decoding answers, whatever a row asks for and whatever happens to it."""
 
 import asyncio
-from typing import Any
 
 import numpy as np
 import pytest
 from integration.worker.minedraft.both_engines import (
     Rings,
     ask,
+    assert_same_logprobs,
     choices,
     counted,
     differences,
@@ -67,16 +67,7 @@ async def test_the_cases_are_what_they_are_called(plain: Answers) -> None:
 @pytest.mark.parametrize("name", ["logprobs", "seeded, logprobs"])
 async def test_logprobs_are_those_of_plain_decoding(engine: VllmEngine, plain: Answers, name: str) -> None:
     ours = await ask(engine, CASES[name].rows, return_tokens_as_token_ids=True)
-    for one, other in zip(choices(plain[name]), choices(ours), strict=True):
-        for kind in ("top_logprobs", "token_logprobs"):
-            for of_plain, of_ours in zip(one["logprobs"][kind], other["logprobs"][kind], strict=True):
-                assert of_ours == pytest.approx(of_plain, abs=1e-4)
-        for of_plain, of_ours in zip(one["prompt_logprobs"][1:], other["prompt_logprobs"][1:], strict=True):
-            assert logprobs(of_ours) == pytest.approx(logprobs(of_plain), abs=1e-4)
-
-
-def logprobs(of_prompt: dict[str, dict[str, Any]]) -> dict[str, float]:
-    return {token: said["logprob"] for token, said in of_prompt.items()}
+    assert_same_logprobs(plain[name], ours)
 
 
 async def test_drafts_come_in_time_and_the_batches_are_balanced(engine: VllmEngine, rings: Rings) -> None:
