@@ -37,7 +37,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of what is random (%(default)s)")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
-        print("tier A needs a GPU, and torch sees none here (--device cpu is a dry run without one)")
+        why = "torch sees none here" if torch.version.cuda else "this Python's PyTorch is one for CPUs (GPU_PYTHON=...)"
+        print(f"tier A needs a GPU, and {why}; --device cpu is a dry run without one")
         return parts.IMPOSSIBLE
     if options.only_part:
         return parts.run_one(tier, options)
