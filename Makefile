@@ -7,7 +7,7 @@ TORCH_CPU_INDEX ?=
 # Tests that mostly wait run so many at once.
 SIDE_BY_SIDE ?= 4
 # vLLM's runner for GPUs is made of Triton kernels. Its tests run on a CPU through Triton's interpreter, which needs a
-# Triton that the CPU environment does not have (240 MB; 1 GB on disk), in a folder that no other test sees.
+# Triton that the CPU environment does not have (290 MB; 1 GB on disk), in a folder that no other test sees.
 TRITON := triton==3.9.0
 ON_V2 := PYTHONPATH=$(CURDIR)/tests/v2_on_cpu/shim:$(CURDIR)/$(VENV)/triton TRITON_INTERPRET=1 VLLM_USE_V2_MODEL_RUNNER=1
 

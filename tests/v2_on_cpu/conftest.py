@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from integration.worker.minedraft.both_engines import SERVED, Rings, ask, ask_plain, counted, running
+from integration.worker.minedraft.both_engines import SERVED, Rings, ask, ask_plain, drafted, running
 from v2_on_cpu.cases import CASES, FLAGS
 
 from producer.record.models import Answer
@@ -20,15 +20,9 @@ from worker.minedraft.classes import RANKS_V2, Ranks
 
 #: The product's own, on vLLM's worker for CPUs.
 ON_CPU = Ranks("ranks_on_cpu.VerifierWorker", "ranks_on_cpu.DrafterWorker", RANKS_V2.scheduler, "V2")
-PREFIX = "vllm:spec_decode_num_"
 
 if "TRITON_INTERPRET" not in os.environ:
     collect_ignore_glob = ["*"]
-
-
-def drafted() -> tuple[float, float]:
-    """Drafts that were verified so far, and how many of them were accepted."""
-    return counted(f"{PREFIX}draft_tokens_total"), counted(f"{PREFIX}accepted_tokens_total")
 
 
 @pytest.fixture(scope="session", params=[1, pytest.param(2, marks=pytest.mark.full)], ids=["TP1", "TP2"])
@@ -63,7 +57,7 @@ async def stock(options: dict[str, Any], plain: dict[str, list[Answer]]) -> dict
         for name in ("greedy", "long prompts"):
             before = drafted()
             await ask(engine, CASES[name])
-            found[name] = (drafted()[0] - before[0], drafted()[1] - before[1])
+            found[name] = drafted(before)
     return found
 
 

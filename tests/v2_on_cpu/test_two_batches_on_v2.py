@@ -16,12 +16,13 @@ from integration.worker.minedraft.both_engines import (
     choices,
     counted,
     differences,
+    drafted,
+    progress,
     ranks,
     text,
 )
 from integration.worker.minedraft.cases import GENERATED, HITS, PREEMPTED, rows
 from v2_on_cpu.cases import BUDGET, CASES
-from v2_on_cpu.conftest import drafted
 
 from producer.record.models import Answer
 from worker.engine.vllm import VllmEngine
@@ -43,7 +44,7 @@ async def test_as_many_drafts_are_accepted_as_in_vllms_own_speculation(
 ) -> None:
     before = drafted()
     assert differences(plain[name], await ask(engine, CASES[name])) == []
-    assert (drafted()[0] - before[0], drafted()[1] - before[1]) == stock[name]
+    assert drafted(before) == stock[name]
     assert stock[name][1] > 0.4 * stock[name][0] > 0
 
 
@@ -92,23 +93,21 @@ async def test_a_row_with_a_grammar_that_is_alone_has_no_drafts(engine: VllmEngi
     """There would be no masks for them in time, and all would be rejected."""
     before = drafted()
     await ask(engine, CASES["one row with a grammar"])
-    assert drafted() == before
+    assert drafted(before) == (0, 0)
 
 
 async def test_drafts_of_rows_with_a_grammar_are_accepted_where_it_leaves_a_choice(engine: VllmEngine) -> None:
     before = drafted()
     await ask(engine, rows(6, structured_outputs={"regex": "[^0-9]{1,200}"}, max_tokens=24))
-    assert drafted()[1] - before[1] > 0.2 * (drafted()[0] - before[0]) > 0
+    verified, accepted = drafted(before)
+    assert accepted > 0.2 * verified > 0
 
 
 async def test_aborted_rows_change_nothing_for_the_others(engine: VllmEngine, plain: Answers) -> None:
     """Neither for their neighbours, nor for those that get their slots while their drafts are under way."""
     aborted = [asyncio.create_task(engine.answer(row)) for row in CASES["preempted"][:4]]
     kept = asyncio.create_task(ask(engine, CASES["greedy"][:4]))
-    before = counted(GENERATED)
-    async with asyncio.timeout(60):
-        while counted(GENERATED) < before + 12:
-            await asyncio.sleep(0.005)
+    await progress(12)
     for call in aborted:
         call.cancel()
     later = await ask(engine, CASES["greedy"][4:])
@@ -120,10 +119,7 @@ async def test_a_drafter_that_is_killed_takes_no_row_with_it(
     engine: VllmEngine, plain: Answers, folder: Path, stock: dict[str, tuple[float, float]]
 ) -> None:
     running = asyncio.create_task(ask(engine, CASES["greedy"]))
-    before = counted(GENERATED)
-    async with asyncio.timeout(60):
-        while counted(GENERATED) < before + 16:
-            await asyncio.sleep(0.005)
+    await progress(16)
     killed = ranks()[names.DRAFTER]
     killed.kill()
     assert differences(plain["greedy"], await running) == []
@@ -136,9 +132,9 @@ async def test_a_drafter_that_is_killed_takes_no_row_with_it(
     assert differences(plain["greedy"], await ask(engine, CASES["greedy"])) == []
     assert presence.joins == 1
     assert ranks()[names.DRAFTER].pid != killed.pid
-    before_all = drafted()
+    before = drafted()
     assert differences(plain["greedy"], await ask(engine, CASES["greedy"])) == []
-    assert (drafted()[0] - before_all[0], drafted()[1] - before_all[1]) == stock["greedy"]
+    assert drafted(before) == stock["greedy"]
 
 
 async def test_nothing_is_left_of_it(engine: VllmEngine) -> None:

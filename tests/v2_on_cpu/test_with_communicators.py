@@ -5,10 +5,9 @@ import time
 from typing import Any
 
 import pytest
-from integration.worker.minedraft.both_engines import ask, counted, differences, ranks, running
-from integration.worker.minedraft.cases import GENERATED, PREEMPTED
+from integration.worker.minedraft.both_engines import ask, counted, differences, drafted, progress, ranks, running
+from integration.worker.minedraft.cases import PREEMPTED
 from v2_on_cpu.cases import CASES
-from v2_on_cpu.conftest import drafted
 
 from producer.record.models import Answer
 from worker.engine.protocol import EngineDead
@@ -36,7 +35,7 @@ async def test_drafts_come_in_time_and_without_a_drafter_the_engine_ends(
         for name, wanted in stock.items():
             before = drafted()
             assert differences(plain[name], await ask(engine, CASES[name])) == []
-            assert (drafted()[0] - before[0], drafted()[1] - before[1]) == wanted
+            assert drafted(before) == wanted
         preempted = counted(PREEMPTED)
         for name in ("preempted", "one row"):
             assert differences(plain[name], await ask(engine, CASES[name])) == []
@@ -46,10 +45,7 @@ async def test_drafts_come_in_time_and_without_a_drafter_the_engine_ends(
 
 async def _dies_with_its_drafter(engine: VllmEngine) -> None:
     calls = [asyncio.create_task(engine.answer(row)) for row in CASES["preempted"]]
-    before = counted(GENERATED)
-    async with asyncio.timeout(60):
-        while counted(GENERATED) < before + 16:
-            await asyncio.sleep(0.005)
+    await progress(16)
     ranks()[names.DRAFTER].kill()
     killed = time.monotonic()
     answers = await asyncio.gather(*calls, return_exceptions=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+from integration.worker.minedraft.cases import GENERATED
 from prometheus_client import REGISTRY
 
 from producer.record.models import Answer, Row
@@ -122,6 +123,20 @@ def counted(name: str) -> float:
     value = REGISTRY.get_sample_value(name, {"engine": "0", "model_name": SERVED})
     assert value is not None
     return value
+
+
+async def progress(tokens: int = 1) -> None:
+    """Return when the engine has generated so many more."""
+    before = counted(GENERATED)
+    async with asyncio.timeout(60):
+        while counted(GENERATED) < before + tokens:
+            await asyncio.sleep(0.005)
+
+
+def drafted(before: tuple[float, float] = (0, 0)) -> tuple[float, float]:
+    """Drafts that were verified since then, and how many of them were accepted."""
+    verified, accepted = (counted(f"vllm:spec_decode_num_{kind}_tokens_total") for kind in ("draft", "accepted"))
+    return verified - before[0], accepted - before[1]
 
 
 def ranks() -> dict[str, psutil.Process]:

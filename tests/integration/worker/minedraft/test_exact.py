@@ -11,13 +11,13 @@ from integration.worker.minedraft.both_engines import (
     choices,
     counted,
     differences,
+    progress,
     text,
 )
 from integration.worker.minedraft.cases import (
     BUDGET,
     CASES,
     CONTEXT,
-    GENERATED,
     MANY,
     chunked,
     rows,
@@ -110,14 +110,6 @@ async def test_aborted_rows_change_nothing_for_the_others(engine: VllmEngine, pl
         text(choice) for choice in choices(plain["200 rows"][index] for index in left)
     ]
     assert 160 <= len(left) < 190
-
-
-async def progress() -> None:
-    """Return when the engine has generated more."""
-    before = counted(GENERATED)
-    async with asyncio.timeout(30):
-        while counted(GENERATED) == before:
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("seconds", [2.0, pytest.param(DEADLINE_S + 5, marks=pytest.mark.full)])
