@@ -140,7 +140,7 @@ def test_a_file_that_is_not_this_job_s_is_left_alone(shell: Shell) -> None:
 
 def test_two_jobs_are_not_mixed_and_the_rest_of_a_damaged_file_s_job_can_be_had(shell: Shell) -> None:
     """A job of which some was consumed, and another job's file that is as long; its own file is damaged."""
-    shell.fake("--seconds-per-row 0.02", "--max-num-seqs", "4")
+    shell.fake("--seconds-per-row 0.08", "--max-num-seqs", "4")  # it runs for 12 s, however busy the machine is
     job = shell.submit(text=lines(600))["job_id"]
     path, foreign = shell.folder / "out.jsonl", shell.folder / "foreign.jsonl"
     moving = consumer(shell, job)
