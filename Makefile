@@ -12,7 +12,7 @@ TRITON := triton==3.9.0
 ON_V2 := PYTHONPATH=$(CURDIR)/tests/v2_on_cpu/shim:$(CURDIR)/$(VENV)/triton TRITON_INTERPRET=1 VLLM_USE_V2_MODEL_RUNNER=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-full test-gpu chaos lint format bench bench-fleet lock clean
+.PHONY: help install demo test test-full test-gpu chaos lint format bench bench-fleet bench-producer schema lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -65,6 +65,12 @@ bench: install ## plain decoding, speculation and two batches side by side, with
 
 bench-fleet: install ## 32 workers without a model on one Redis: rows and commands a second
 	$(BIN)/python ops/bench_fleet.py
+
+bench-producer: install ## a million rows submitted and fetched: seconds, memory, and the limits of both (2 GB of disk)
+	$(BIN)/python ops/bench_producer.py
+
+schema: install ## what rows may ask for, from vLLM's classes (after another vLLM): producer/intake/request_schema.json
+	$(BIN)/python -m worker.engine.request_schema
 
 lock: ## resolve the newest versions that pyproject.toml allows into requirements.lock (then run the tests)
 	ops/lock.sh > requirements.lock.new && mv requirements.lock.new requirements.lock

@@ -28,8 +28,9 @@ from rich.table import Table
 
 from producer.record import fleet, jobs, scripts
 from producer.record.connection import connect
-from producer.record.jobs import JobStatus, Submission
+from producer.record.jobs import JobStatus
 from producer.record.models import COMPLETIONS_URL, TARGET, Row
+from producer.record.submission import Submission
 from producer.server.embedded import EmbeddedRedis
 
 # ruff: noqa: ASYNC110 - what is waited for happens in other processes

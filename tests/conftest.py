@@ -19,6 +19,7 @@ CORES = (
     "acceptance/test_demo.py",
     "acceptance/test_instruments.py",
     "acceptance/test_real_engine.py",
+    "acceptance/test_users_ask_real.py",
     "chaos/test_lost_drafter.py",
     "chaos/test_soak.py",
     "chaos/test_storm.py",

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
-from producer.record import jobs
-from producer.record.jobs import Submission
+from producer.record import fetch, jobs
 from producer.record.models import CHAT_URL, Answer, Row
+from producer.record.submission import Submission
 from worker.engine.protocol import EngineDown
 from worker.metrics import Metrics
 from worker.queue import tokens
@@ -117,7 +117,7 @@ async def submit(redis: Redis, rows: int) -> str:
 
 
 async def lines(redis: Redis, job: str) -> list[dict]:
-    return [json.loads(line) async for line in jobs.results(redis, job, order="input")]
+    return [json.loads(line) async for line in fetch.results(redis, job, order="input")]
 
 
 async def state(redis: Redis, job: str) -> jobs.JobStatus:

@@ -3,10 +3,11 @@
 from redis.asyncio import Redis
 
 from producer.record import jobs, leases
-from producer.record.jobs import JobOptions, JobStatus, Submission
+from producer.record.jobs import JobOptions, JobStatus
 from producer.record.keys import key
 from producer.record.leases import Claim
 from producer.record.models import CHAT_URL, Outcome, Row, RowFault
+from producer.record.submission import Submission
 
 LEASE_MS = 60_000
 

@@ -108,10 +108,10 @@ class Shell:
         """`producer status JOB --json`: what it printed."""
         return json.loads(self.producer("status", job, "--json"))
 
-    def results(self, job: str, order: str = "input") -> list[dict[str, Any]]:
+    def results(self, job: str, *arguments: str, order: str = "input") -> list[dict[str, Any]]:
         """The job's results, read back from the file that `producer results` wrote."""
         path = self.folder / f"{job}.jsonl"
-        self.producer("results", job, "-o", path, "--order", order)
+        self.producer("results", job, "-o", path, "--order", order, "--no-manifest", *arguments)
         return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
     def worker(self, *arguments: str) -> Worker:

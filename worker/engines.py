@@ -1,7 +1,10 @@
 """From settings to engines: what `--engine`, `--model` and the rest ask for."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from producer.record.provenance import EngineFacts
+from worker import facts
 from worker.engine import platform
 from worker.engine.fake import FakeEngine, FakePlan
 from worker.engine.placement import parse_devices
@@ -10,8 +13,25 @@ from worker.engine.vllm_args import VllmOptions
 from worker.settings import RunSettings
 
 
+@dataclass(slots=True)
+class Prepared:
+    """What makes an engine, again after each one's death, and what is known of those that it has made."""
+
+    make: Callable[[], Engine]
+    facts: EngineFacts
+
+    def started(self, dtype: str, revision: str) -> None:
+        """An engine has started: it computes in `dtype`; `revision` is the Hub's name for the model's state, or ""."""
+        self.facts = replace(self.facts, dtype=dtype, revision=revision or self.facts.revision)
+
+
 def engine_factory(settings: RunSettings) -> Callable[[], Engine]:
-    """What makes an engine, again after each one's death. May take a minute: the embedded model is built here.
+    """As `prepare`, for who does not ask what the engines compute with."""
+    return prepare(settings).make
+
+
+def prepare(settings: RunSettings) -> Prepared:
+    """Ready to make engines. May take a minute: the embedded model is built here.
 
     Raises:
         EngineStartError: the engine's own arguments are wrong.
@@ -19,7 +39,8 @@ def engine_factory(settings: RunSettings) -> Callable[[], Engine]:
     """
     if settings.engine == "fake":
         plan = FakePlan.parse(settings.engine_args)
-        return lambda: FakeEngine(plan, settings.served, _max_num_seqs(settings))
+        rows = _max_num_seqs(settings)
+        return Prepared(lambda: FakeEngine(plan, settings.served, rows), facts.fake_facts(settings.served))
 
     # Imported here: vLLM takes seconds to import, which the fake engine and every usage error do without.
     from worker.engine.stage_metrics import StageMetrics  # noqa: PLC0415
@@ -27,7 +48,8 @@ def engine_factory(settings: RunSettings) -> Callable[[], Engine]:
 
     options = vllm_options(settings)
     stages = StageMetrics() if settings.mode == "psd" else None
-    return lambda: VllmEngine(options, stages)
+    prepared = Prepared(lambda: VllmEngine(options, stages, prepared.started), facts.vllm_facts(options))
+    return prepared
 
 
 def vllm_options(settings: RunSettings) -> VllmOptions:

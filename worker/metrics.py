@@ -5,6 +5,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from producer.record.fleet import WorkerCard
 from producer.record.models import Outcome
 from producer.record.trouble import Trouble
+from worker.numbers import Numbers
 
 _WRITE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -80,6 +81,7 @@ class Metrics:
             "minedraft_results_spilled_bytes", "Finished rows that wait on disk for Redis.", registry=registry
         )
         self._worker = Info("minedraft_worker", "What this worker is.", registry=registry)
+        self.stats = Numbers(registry)
 
     def describe(self, card: WorkerCard) -> None:
         """Publish what this worker serves."""

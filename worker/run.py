@@ -5,12 +5,13 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from producer.record.connection import NoRedisUrl, RedisUnavailable, connect, plain_errors, shown
+from producer.errors import NoRedisUrl, RedisUnavailable
+from producer.record.connection import connect, plain_errors, shown
 from producer.server.embedded import EmbeddedRedis
 from producer.server.errors import ServerError
 from worker.engine.protocol import EngineStartError
 from worker.engine.supervisor import EngineSupervisor
-from worker.engines import engine_factory
+from worker.engines import prepare
 from worker.metrics import Metrics
 from worker.metrics_server import serve_metrics
 from worker.models.errors import ModelError
@@ -52,8 +53,10 @@ async def _serve(settings: RunSettings) -> None:
             await preflight.check(redis)
         metrics = Metrics()
         with serve_metrics(settings.metrics_host, settings.metrics_port):
-            make = await asyncio.to_thread(engine_factory, settings)
-            engine = EngineSupervisor(make, on_up=metrics.engine_up.set, on_restart=metrics.engine_restarts.inc)
+            prepared = await asyncio.to_thread(prepare, settings)
+            engine = EngineSupervisor(
+                prepared.make, on_up=metrics.engine_up.set, on_restart=metrics.engine_restarts.inc
+            )
             service = Service(
                 redis,
                 url,
@@ -62,6 +65,7 @@ async def _serve(settings: RunSettings) -> None:
                 mode="fake" if settings.engine == "fake" else settings.mode,
                 drain_seconds=settings.drain_seconds,
                 metrics=metrics,
+                facts=lambda: prepared.facts,
             )
             await service.run()
 

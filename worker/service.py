@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from redis.exceptions import RedisError
 
 from producer.record import fleet
 from producer.record.fleet import WorkerCard
+from producer.record.provenance import EngineFacts
 from worker.engine.supervisor import EngineSupervisor
 from worker.metrics import Metrics
 from worker.queue import tokens
@@ -21,6 +23,7 @@ from worker.queue.appetite import Appetite
 from worker.queue.buffer import ResultBuffer
 from worker.queue.health import RedisHealth
 from worker.queue.keeper import LEASE_MS, RENEW_SECONDS, Keeper
+from worker.queue.notes import Notes
 from worker.queue.periodic import every
 from worker.queue.reaper import REAP_SECONDS, SWEEP_SECONDS, reap, sweep
 from worker.queue.shards import ShardRunner
@@ -37,7 +40,18 @@ HURRY_SECONDS = 2.0
 
 
 class Service:
-    """One worker process. `run` returns when it has been told to stop and everything is given back."""
+    """One worker process. `run` returns when it has been told to stop and everything is given back.
+
+    Args:
+        redis: where the queue is.
+        redis_url: the same, for arq.
+        engine: answers the rows.
+        served: the model name that jobs ask for.
+        mode: `ar`, `sd`, `psd` or `fake`.
+        drain_seconds: how long rows in the engine may take to end.
+        metrics: counts.
+        facts: what the engine computes with, as far as it is known when this is called.
+    """
 
     def __init__(
         self,
@@ -49,6 +63,7 @@ class Service:
         mode: str,
         drain_seconds: float,
         metrics: Metrics,
+        facts: Callable[[], EngineFacts] | None = None,
     ) -> None:
         self._redis = redis
         self._redis_url = redis_url
@@ -67,6 +82,8 @@ class Service:
         )
         metrics.describe(self._card)
         self._health = RedisHealth(metrics)
+        told = facts or (lambda: EngineFacts(model=served, mode=mode))
+        self._notes = Notes(redis, self._card.worker_id, told, metrics.stats)
         self._draining = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -79,7 +96,7 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
-        beats = asyncio.create_task(every(RENEW_SECONDS, "heartbeat", self._announce, self._health))
+        beats = asyncio.create_task(every(RENEW_SECONDS, "heartbeat", self._beat, self._health))
         try:
             log.info("worker %s starts its engine", self._card.worker_id)
             if await until(self._engine.start(), self._draining):
@@ -91,6 +108,7 @@ class Service:
             await self._engine.close()
             with suppress(RedisError, OSError):  # else (a TimeoutError is an OSError) the heartbeat runs out by itself
                 async with asyncio.timeout(HURRY_SECONDS):
+                    await self._notes.write()  # what the engine counted until it ended
                     await fleet.retire(self._redis, self._card.worker_id)
 
     def _stop(self) -> None:
@@ -102,7 +120,12 @@ class Service:
             self._draining.set()
 
     async def _announce(self) -> None:
-        await fleet.announce(self._redis, self._card, lease_ms=LEASE_MS)
+        card = replace(self._card, stats=self._metrics.stats())
+        await fleet.announce(self._redis, card, lease_ms=LEASE_MS)
+
+    async def _beat(self) -> None:
+        await self._announce()
+        await self._notes.write()
 
     async def _become(self, state: str, *, slots: int = 0) -> None:
         self._card = replace(self._card, state=state, slots=slots)
@@ -113,7 +136,7 @@ class Service:
         """Answer rows; every duty below runs until it is cancelled, and one that fails ends the worker."""
         served, redis, metrics, health = self._card.model, self._redis, self._metrics, self._health
         appetite = Appetite(self._engine.capacity)
-        keeper, buffer = Keeper(redis), ResultBuffer(redis, metrics, health)
+        keeper, buffer = Keeper(redis), ResultBuffer(redis, metrics, health, self._notes.ended)
         runner = ShardRunner(
             redis,
             self._engine,
@@ -137,6 +160,7 @@ class Service:
                 group.create_task(duty)
                 for duty in (
                     buffer.run(),
+                    self._notes.run(),
                     every(RENEW_SECONDS, "leases", keeper.renew, health),
                     every(REAP_SECONDS, "reaper", lambda: reap(redis, metrics, health), health),
                     every(SWEEP_SECONDS, "sweeper", lambda: sweep(redis), health),

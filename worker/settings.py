@@ -43,6 +43,13 @@ def _devices(text: str | None) -> str | None:
     return text
 
 
+class _WorkersToml(TomlConfigSettingsSource):
+    """The TOML file without the table of `producer submit`."""
+
+    def _read_file(self, file_path: Any) -> dict[str, Any]:
+        return {name: value for name, value in super()._read_file(file_path).items() if name != "submit"}
+
+
 class RunSettings(BaseSettings):
     """Answer the rows of jobs in Redis until stopped (SIGTERM or Ctrl-C: drain; again: at once)."""
 
@@ -162,7 +169,7 @@ class RunSettings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags (they come first by themselves), then variables, then the TOML file."""
         del dotenv_settings, file_secret_settings
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+        return init_settings, env_settings, _WorkersToml(settings_cls)
 
 
 def read_settings(argv: Sequence[str]) -> RunSettings:

@@ -2,23 +2,22 @@
 
 import typer
 
-from producer.cli import control, purge, redis, results, status, submit, watch
+from producer.cli.commands import EPILOG, Commands
 
 app = typer.Typer(
     name="producer",
+    cls=Commands,
     help="Submit datasets to minedraft workers, watch them, fetch their results.",
+    epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(submit.submit)
-app.command()(status.status)
-app.command()(watch.watch)
-app.command()(results.results)
-for command in (control.cancel, control.pause, control.resume, control.retry):
-    app.command()(command)
-app.command()(purge.purge)
-app.add_typer(redis.app, name="redis")
+
+
+@app.callback()
+def _group() -> None:
+    """Makes typer build a group: its commands are in the table."""
 
 
 def main() -> None:

@@ -2,21 +2,22 @@
 
 import asyncio
 import json
+import os
 import sys
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine
 from enum import IntEnum
 from typing import Annotated, Any
 
 import typer
-from redis.asyncio import Redis
 from rich.console import Console
 
 from producer.cli import durations
-from producer.record.connection import NoRedisUrl, RedisUnavailable, connect, plain_errors, reach
-from producer.record.jobs import JobStatus, status
-from producer.server.embedded import EmbeddedRedis
-from producer.server.errors import ServerError
+from producer.errors import NoRedisUrl, RedisUnavailable, Refused
+from producer.locate import redis_at
+from producer.record.finding import find_job
+from producer.text import printable
+
+__all__ = ["Refused", "find_job", "printable", "redis_at"]  # and all that is defined here
 
 
 class ExitCode(IntEnum):
@@ -27,10 +28,6 @@ class ExitCode(IntEnum):
     USAGE = 2
     NO_REDIS = 3
     INTERRUPTED = 130
-
-
-class Refused(Exception):  # noqa: N818 - what the user asked for is refused; the message is one line
-    """The command cannot do what was asked; exit code `ExitCode.USAGE`."""
 
 
 #: People read this; standard output is for programs.
@@ -48,7 +45,21 @@ RedisOption = Annotated[
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, as `producer submit` printed it.")]
+
+def _complete_job(incomplete: str) -> list[tuple[str, str]]:
+    from producer.cli.completion import complete_job  # noqa: PLC0415 - it needs this module
+
+    return complete_job(incomplete)
+
+
+JobArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="A job's id, as `producer submit` printed it, or its name where that means one job.",
+        autocompletion=_complete_job,
+    ),
+]
 
 
 def run(command: Coroutine[Any, Any, int]) -> None:
@@ -61,6 +72,9 @@ def run(command: Coroutine[Any, Any, int]) -> None:
         code = fail(str(error), ExitCode.USAGE)
     except RedisUnavailable as error:
         code = fail(str(error), ExitCode.NO_REDIS)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = ExitCode.FINE
     except OSError as error:
         code = fail(f"{error.filename or 'cannot read or write'}: {error.strerror or error}", ExitCode.USAGE)
     except KeyboardInterrupt:
@@ -72,11 +86,6 @@ def fail(message: str, code: ExitCode) -> ExitCode:
     """Say why a command fails; returns the code."""
     sys.stderr.write(f"producer: {printable(' '.join(message.split()))}\n")
     return code
-
-
-def printable(text: str) -> str:
-    """Text of a user's making (a file's name, say) that does no harm to a terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text.encode(errors="replace").decode())
 
 
 def say(text: str) -> None:
@@ -92,45 +101,6 @@ def print_json(value: Any) -> None:
 def escaped(line: str) -> str:
     """The same line of JSON, with what a terminal might obey in it as \\u escapes."""
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
-
-
-@asynccontextmanager
-async def redis_at(url: str | None) -> AsyncIterator[Redis]:
-    """The Redis that the user means.
-
-    Raises:
-        RedisUnavailable: it does not answer.
-    """
-    if url is None:
-        url = _embedded_url()
-    async with connect(url) as redis, plain_errors(url):
-        await reach(redis)
-        yield redis
-
-
-def _embedded_url() -> str:
-    try:
-        embedded = EmbeddedRedis()
-        if embedded.status().running:
-            return embedded.url
-    except ServerError as error:
-        raise RedisUnavailable(str(error)) from None
-    raise RedisUnavailable(
-        "Redis is not running: start your own with `producer redis start` (`worker run` does it too), "
-        "or name one with --redis URL"
-    )
-
-
-async def find_job(redis: Redis, job_id: str) -> JobStatus:
-    """The job's counters.
-
-    Raises:
-        Refused: there is no such job.
-    """
-    found = await status(redis, job_id)
-    if found is None:
-        raise Refused(f"there is no job {job_id!r}")
-    return found
 
 
 def duration_option(name: str, text: str | None) -> int | None:

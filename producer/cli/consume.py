@@ -7,15 +7,22 @@ from redis.asyncio import Redis
 
 from producer.cli.common import ExitCode, Refused, find_job, say
 from producer.cli.consumed_file import ConsumedFile
-from producer.cli.waiting import POLL_SECONDS, Doubts, stopped_itself
+from producer.cli.waiting import POLL_SECONDS, Doubts
 from producer.record import consume, jobs
 from producer.record.consume import Batch
+from producer.record.jobs import JobStatus
+from producer.results.facts import add_manifest
+from producer.results.outputs import Outputs
+from producer.results.part import scanned
+from producer.results.sinks import Wanted
+from producer.stopped import stopped_itself
 
 
-async def consume_into(redis: Redis, job_id: str, path: Path) -> int:
+async def consume_into(redis: Redis, job_id: str, path: Path, *, manifest: bool) -> int:
     """Move every result of the job into the file at `path`, until the job has ended or has paused itself.
 
-    Each is in the file, on the disk, before it leaves Redis; and it is there once, whatever is killed meanwhile.
+    Each is in the file, on the disk, before it leaves Redis; and it is there once, whatever is killed meanwhile. An
+    ended job's file gets a `manifest` beside it.
 
     Raises:
         Refused: the file is not the one for this job, it cannot be written, or the job is gone.
@@ -34,13 +41,30 @@ async def consume_into(redis: Redis, job_id: str, path: Path) -> int:
             if batch.lines:
                 await doubts.patiently(consume.trim, redis, job_id, batch, digest)
             elif job.state.ended:
-                say(f"{batch.consumed} of {job.rows} rows of job {job_id} ({job.state}) are in {path}")
+                if manifest:
+                    await doubts.patiently(_add_manifest, redis, job, path)
+                rows = counted(batch.consumed, job.rows, job.failed)
+                say(f"{rows}, of job {job_id} ({job.state}) are in {path}")
                 return ExitCode.FINE
             else:
                 await doubts.patiently(doubts.voice, redis, job)
                 if stopped_itself(job):
                     return ExitCode.SOME_ROWS_FAILED
                 await asyncio.sleep(POLL_SECONDS)
+
+
+def counted(rows: int, of: int, failed: int) -> str:
+    """How many rows were written, in words."""
+    return f"{rows} of {of} rows, {failed} of them failed"
+
+
+async def _add_manifest(redis: Redis, job: JobStatus, path: Path) -> None:
+    wanted = Wanted(path)
+    assert wanted.manifest_path is not None
+    with Outputs.opened() as outputs:
+        tally, file = await asyncio.to_thread(scanned, path)
+        await add_manifest(redis, outputs, wanted.manifest_path, job, tally, [file])
+        outputs.commit()
 
 
 def _put(file: ConsumedFile, path: Path, batch: Batch) -> str:

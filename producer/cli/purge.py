@@ -18,13 +18,17 @@ from producer.cli.common import (
     run,
     say,
 )
+from producer.cli.completion import complete_job
 from producer.record import control, jobs
 from producer.record.jobs import JobStatus
 from producer.record.memory import memory
 
 
 def purge(
-    job: Annotated[list[str] | None, typer.Argument(metavar="JOB...", help="Ids of jobs that have ended.")] = None,
+    job: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="JOB...", help="Ids or names of jobs that have ended.", autocompletion=complete_job),
+    ] = None,
     ended: Annotated[bool, typer.Option("--ended", help="All jobs that have ended.")] = False,
     older_than: Annotated[
         str | None,
@@ -37,8 +41,8 @@ def purge(
     run(_purge(job or [], ended=ended, older_than=older_than, as_json=json, url=redis))
 
 
-async def _purge(job_ids: list[str], *, ended: bool, older_than: str | None, as_json: bool, url: str | None) -> int:
-    if bool(job_ids) == ended:
+async def _purge(wanted: list[str], *, ended: bool, older_than: str | None, as_json: bool, url: str | None) -> int:
+    if bool(wanted) == ended:
         raise Refused("name the jobs to purge, or say --ended for all that have ended")
     if older_than is not None and not ended:
         raise Refused("--older-than goes with --ended")
@@ -46,7 +50,7 @@ async def _purge(job_ids: list[str], *, ended: bool, older_than: str | None, as_
     purged: list[str] = []
     freed = 0
     async with redis_at(url) as redis:
-        for job in await _all_ended(redis, age) if ended else await _named(redis, job_ids):
+        for job in await _all_ended(redis, age) if ended else await _named(redis, wanted):
             size = await memory(redis, job)
             if await control.purge(redis, job.job_id):  # else somebody else did it, or retried it, just now
                 purged.append(job.job_id)
@@ -61,17 +65,17 @@ async def _purge(job_ids: list[str], *, ended: bool, older_than: str | None, as_
     return ExitCode.FINE
 
 
-async def _named(redis: Redis, job_ids: list[str]) -> list[JobStatus]:
+async def _named(redis: Redis, wanted: list[str]) -> list[JobStatus]:
     """These jobs.
 
     Raises:
         Refused: one of them is not there or has not ended; then none is purged.
     """
-    found = [await find_job(redis, job_id) for job_id in dict.fromkeys(job_ids)]
-    for job in found:
+    found = {(job := await find_job(redis, each)).job_id: job for each in wanted}
+    for job in found.values():
         if not job.state.ended:
             raise Refused(f"job {job.job_id} is {job.state}; `producer cancel {job.job_id}` would end it")
-    return found
+    return list(found.values())
 
 
 async def _all_ended(redis: Redis, age: int) -> list[JobStatus]:

@@ -11,6 +11,7 @@ from producer.record import fleet
 from producer.record.jobs import JobStatus
 from producer.record.models import TARGET, JobState
 from producer.record.outage import ANY_WEATHER, outlast
+from producer.stopped import stopped_itself, why_stopped
 
 #: How often Redis is asked.
 POLL_SECONDS = 0.25
@@ -52,15 +53,9 @@ class Doubts:
         return await outlast(lambda: ask(*args, **kwargs), say=self.say_once, weather=ANY_WEATHER)
 
 
-def stopped_itself(job: JobStatus) -> bool:
-    """True for a job that goes on only when a user says so: too many of its rows failed."""
-    return job.state is JobState.PAUSED and bool(job.reason)
-
-
 def _paused(job: JobStatus) -> str:
     if stopped_itself(job):
-        how = f"`producer resume {job.job_id}` goes on, `producer cancel {job.job_id}` ends it"
-        return f"job {job.job_id} has paused itself: {job.reason}; {how}"
+        return why_stopped(job)
     return f"job {job.job_id} is paused; `producer resume {job.job_id}` lets it go on"
 
 

@@ -2,107 +2,110 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from typing import Annotated
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+import typer
+from redis.asyncio import Redis
 
 from producer.cli.common import ExitCode, JobArgument, RedisOption, find_job, people, redis_at, run, say
-from producer.cli.waiting import POLL_SECONDS, Doubts, stopped_itself
+from producer.cli.waiting import POLL_SECONDS, Doubts
+from producer.cli.watch_views import JsonLines, Lines, View
+from producer.progress import course
+from producer.progress.course import Course, Moment
+from producer.progress.workers import Crew, WorkerAtWork
+from producer.record import fleet, provenance
 from producer.record.jobs import JobStatus
+from producer.record.models import TARGET
+from producer.stopped import stopped_itself
 
-#: How often a line is printed where there is no terminal to draw a bar on.
-LINE_SECONDS = 5.0
+#: How often workers are asked what they do; they say it every 2.5 s.
+_CREW_SECONDS = 1.0
 
 
-def watch(job: JobArgument, redis: RedisOption = None) -> None:
-    """Watch a job until it has ended (exit 0: every row answered, 1: some failed). Ctrl-C stops only the watching.
+def watch(
+    job: JobArgument,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print an object of JSON on a line of its own, every 5 s and at the end.")
+    ] = False,
+    redis: RedisOption = None,
+) -> None:
+    """Watch a job until it has ended.
 
-    A paused job is waited for; one that paused itself ends the watching with exit 1.
+    Exit code 0: every row is answered, 1: some failed. Ctrl-C stops only the watching. A paused job is waited for;
+    one that paused itself ends the watching with exit code 1.
+
+    On a terminal there is a bar of the rows that are in Redis, and a line for each worker that serves the job's model;
+    elsewhere a line every 5 s. Rates, accepted drafts and hidden draft time are those of the last half minute or so,
+    at the end those of the whole job.
     """
-    run(_watch(job, redis))
+    run(_watch(job, as_json=json, url=redis))
 
 
-async def _watch(job_id: str, url: str | None) -> int:
+async def _watch(wanted: str, *, as_json: bool, url: str | None) -> int:
     async with redis_at(url) as redis:
-        seen = await find_job(redis, job_id)
-        with _Bar(seen) if people.is_terminal else _Lines(seen) as view:
-            doubts = Doubts()
-            while not seen.state.ended:
-                await doubts.patiently(doubts.voice, redis, seen)
-                if stopped_itself(seen):
-                    break
-                await asyncio.sleep(POLL_SECONDS)
-                seen = await doubts.patiently(find_job, redis, job_id)
-                view.show(seen)
-    return ExitCode.SOME_ROWS_FAILED if seen.failed or seen.done < seen.rows else ExitCode.FINE
+        return await follow(redis, (await find_job(redis, wanted)).job_id, as_json=as_json)
 
 
-@dataclass
-class _Rate:
-    """Tokens a second since the watching began; of an ended job, over its whole life."""
+async def follow(redis: Redis, job_id: str, *, as_json: bool = False) -> int:
+    """Show the job's progress until it has ended, or has paused itself; returns the exit code.
 
-    first: JobStatus
-    started: float
-
-    def __call__(self, now: JobStatus) -> float:
-        if now.started and now.ended:
-            return now.completion_tokens / max(now.ended - now.started, 1e-3)
-        return (now.completion_tokens - self.first.completion_tokens) / max(time.monotonic() - self.started, 1e-9)
-
-
-class _Bar:
-    """A progress bar that counts rows which are in Redis, those from before the watching included."""
-
-    def __init__(self, job: JobStatus) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[failed]} failed, {task.fields[rate]:.0f} tokens/s, left"),
-            TimeRemainingColumn(),
-            console=people,
-        )
-        self._rate = _Rate(job, time.monotonic())
-        self._task = self._progress.add_task(
-            job.job_id, total=job.rows, completed=job.done, failed=job.failed, rate=0.0
-        )
-
-    def __enter__(self) -> "_Bar":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, job: JobStatus) -> None:
-        self._progress.update(self._task, total=job.rows, completed=job.done, failed=job.failed, rate=self._rate(job))
+    Raises:
+        Refused: the job is not there (any more).
+    """
+    try:
+        with _view(as_json=as_json) as view:
+            job = await _until_the_end(redis, job_id, view)
+            view.end(await _whole(redis, job, view))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        say(f"job {job_id} goes on; `producer watch {job_id}` watches it again")
+        raise
+    return ExitCode.SOME_ROWS_FAILED if job.failed or job.done < job.rows else ExitCode.FINE
 
 
-class _Lines:
-    """A line now and then, when there is something new to say, and one at the end."""
+def _view(*, as_json: bool) -> "AbstractContextManager[View]":
+    if as_json:
+        return JsonLines()
+    if people.is_terminal:
+        from producer.cli.watch_live import Live  # noqa: PLC0415 - what draws is needed only here
 
-    def __init__(self, job: JobStatus) -> None:
-        self._last = job
-        self._printed = ""
-        self._rate = _Rate(job, time.monotonic())
-        self._due = time.monotonic() + LINE_SECONDS
+        return Live(people)
+    return Lines()
 
-    def __enter__(self) -> "_Lines":
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._print()
+async def _until_the_end(redis: Redis, job_id: str, view: View) -> JobStatus:
+    doubts, seen, crew = Doubts(), Course(), _AskedCrew(redis)
+    while True:
+        job = await doubts.patiently(find_job, redis, job_id)
+        view.show(seen.see(time.monotonic(), job, await doubts.patiently(crew.of, job)))
+        if job.state.ended:
+            return job
+        await doubts.patiently(doubts.voice, redis, job)
+        if stopped_itself(job):
+            return job
+        await asyncio.sleep(POLL_SECONDS)
 
-    def show(self, job: JobStatus) -> None:
-        self._last = job
+
+async def _whole(redis: Redis, job: JobStatus, view: View) -> Moment:
+    """The last moment: of an ended job, over its whole life."""
+    assert view.last is not None
+    if not job.state.ended:
+        return view.last
+    return course.ended(job, await provenance.engines(redis, job.job_id))
+
+
+class _AskedCrew:
+    """The workers that serve a job, asked now and then."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._crew = Crew()
+        self._workers = self._crew.hear(())
+        self._due = time.monotonic()
+
+    async def of(self, job: JobStatus) -> list[WorkerAtWork]:
         if time.monotonic() >= self._due:
-            self._due = time.monotonic() + LINE_SECONDS
-            self._print()
-
-    def _print(self) -> None:
-        job = self._last
-        rows = f"{job.done}/{job.rows} rows, {job.failed} failed"
-        line = f"{job.job_id}: {job.state}, {rows}, {self._rate(job):.0f} tokens/s"
-        if line != self._printed:
-            say(line)
-        self._printed = line
+            self._due = time.monotonic() + _CREW_SECONDS
+            cards = await fleet.living(self._redis)
+            self._workers = self._crew.hear(card for card in cards if job.model in (card.model, TARGET))
+        return self._workers

@@ -1,4 +1,4 @@
-"""How the parts of intake say that a line is no row."""
+"""How the parts of intake say that a line is no row, or that a file cannot be read as rows."""
 
 from typing import Any
 
@@ -11,6 +11,10 @@ class Refused(Exception):  # noqa: N818 - an expected outcome, caught in one pla
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.fault = RowFault(code, message)
+
+
+class SourceError(Exception):
+    """A whole source of rows is refused; the message is one line that names the file, what is wrong and the fix."""
 
 
 def kind(value: Any) -> str:

@@ -19,12 +19,14 @@ def url_of(body: dict[str, Any]) -> str:
     Raises:
         Refused: it holds neither a prompt nor messages, or both.
     """
-    urls = [url for url, member in PROMPT_MEMBERS.items() if body.get(member) is not None]
-    if not urls:
-        raise Refused("missing_prompt", 'the line has neither "prompt" nor "messages"')
-    if len(urls) > 1:
+    is_chat, is_completion = body.get("messages") is not None, body.get("prompt") is not None
+    if is_chat and is_completion:
         raise Refused("prompt_and_messages", 'the line has both "prompt" and "messages"; use one of them')
-    return urls[0]
+    if is_chat:
+        return CHAT_URL
+    if is_completion:
+        return COMPLETIONS_URL
+    raise Refused("missing_prompt", 'the line has neither "prompt" nor "messages"')
 
 
 def check_body(url: str, body: dict[str, Any]) -> None:
@@ -43,7 +45,7 @@ def check_body(url: str, body: dict[str, Any]) -> None:
         _check_prompt(body[member])
     stream = body.get("stream")
     if stream is not None and stream is not False:
-        raise Refused("stream_not_supported", '"stream" must be false: a batch answers each row at once')
+        raise Refused("streaming_not_supported", '"stream" must be false: a batch answers each row at once')
 
 
 def _check_messages(messages: Any) -> None:

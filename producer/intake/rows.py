@@ -6,9 +6,10 @@ from typing import Any
 
 from producer.intake import strict_json
 from producer.intake.lines import Line, TooLong
+from producer.intake.parameters import check_parameters
 from producer.intake.refused import Refused, kind
-from producer.intake.requests import check_body, url_of
-from producer.record.models import URLS, Row, RowFault
+from producer.intake.requests import PROMPT_MEMBERS, check_body, url_of
+from producer.record.models import CHAT_URL, COMPLETIONS_URL, URLS, Row, RowFault
 
 MAX_CUSTOM_ID_CHARS = 512
 
@@ -17,6 +18,7 @@ _BATCH_MARKS = frozenset(_BATCH_FIELDS) - {"custom_id"}
 # Control characters garble terminals and logs; lone surrogates cannot be stored.
 _FORBIDDEN_IN_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ABSENT = object()
+_UNUSED = {CHAT_URL: PROMPT_MEMBERS[COMPLETIONS_URL], COMPLETIONS_URL: PROMPT_MEMBERS[CHAT_URL]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +28,17 @@ class Reject:
     Attributes:
         index: position among the file's non-blank lines, from 0.
         line: line number in the file, from 1.
-        custom_id: the line's name: the valid one it has, `row-<line>` where it is an object without one, None
+        custom_id: the line's name: the valid one it has, `implied_id` where it is an object without one, None
             where it has no valid one or cannot be read so far.
         fault: why.
+        file: the file that it is from, in a job of several; else "".
     """
 
     index: int
     line: int
     custom_id: str | None
     fault: RowFault
+    file: str = ""
 
 
 def parse_line(line: Line | TooLong, index: int) -> Row | Reject:
@@ -42,23 +46,30 @@ def parse_line(line: Line | TooLong, index: int) -> Row | Reject:
 
     Two forms are accepted: a line of OpenAI's Batch API (`custom_id`, `method`, `url`, `body`; known by any of
     the last three), and a short line with `prompt` or `messages`, whose other fields are the request's
-    parameters. In both, `custom_id` may be absent. Parameters are not judged here.
+    parameters. In both, `custom_id` may be absent.
     """
     if isinstance(line, TooLong):
         message = f"the line has {line.size} bytes, more than the {line.limit} allowed"
-        return Reject(index, line.number, None, RowFault("line_too_long", message))
-    text = ""
+        return Reject(index, line.number, None, RowFault("line_too_long", message), line.file)
     try:
-        text = strict_json.decode(line.data)
-        fields = strict_json.parse(text)
+        if line.fault is not None:
+            raise Refused(line.fault.code, line.fault.message)
+        fields = strict_json.load(line.data)
         if not isinstance(fields, dict):
             raise Refused("not_an_object", f"the line is {kind(fields)}, not an object")
-        custom_id = _custom_id(fields.pop("custom_id", _ABSENT), line.number)
+        custom_id = _custom_id(fields.pop("custom_id", _ABSENT), line)
         url, body = _unwrap(fields) if not _BATCH_MARKS.isdisjoint(fields) else (url_of(fields), fields)
         check_body(url, body)
+        body.pop(_UNUSED[url], None)  # it is null, and no parameter
+        check_parameters(url, body)
     except Refused as refused:
-        return Reject(index, line.number, _salvage_id(text, line.number), refused.fault)
-    return Row(index=index, line=line.number, custom_id=custom_id, url=url, body=body)
+        return Reject(index, line.number, _salvage_id(line), refused.fault, line.file)
+    return Row(index=index, line=line.number, custom_id=custom_id, url=url, body=body, file=line.file)
+
+
+def implied_id(line: Line) -> str:
+    """The name of a row without one: `row-<line>`, in a job of several files `<file>:<line>`."""
+    return f"{line.file}:{line.number}" if line.file else f"row-{line.number}"
 
 
 def _unwrap(fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -79,10 +90,10 @@ def _unwrap(fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return str(url), body
 
 
-def _custom_id(value: Any, line: int) -> str:
-    """A line's `custom_id`, checked, or the one implied by its line number."""
+def _custom_id(value: Any, line: Line) -> str:
+    """A line's `custom_id`, checked, or the one implied by where the line is."""
     if value is _ABSENT:
-        return f"row-{line}"
+        return implied_id(line)
     problem = None
     if not isinstance(value, str):
         hint = "; write it in quotes" if kind(value) == "a number" else ""
@@ -98,9 +109,9 @@ def _custom_id(value: Any, line: int) -> str:
     return str(value)
 
 
-def _salvage_id(text: str, line: int) -> str | None:
+def _salvage_id(line: Line) -> str | None:
     """The `custom_id` of a refused line, so that its error can be told apart by name where possible."""
-    values = strict_json.members(text, "custom_id")
+    values = strict_json.members(line.data, "custom_id")
     if values is None or len(values) > 1:
         return None
     try:

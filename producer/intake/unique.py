@@ -1,49 +1,59 @@
 """Which `custom_id` came before: exact, in bounded memory, for files of any length."""
 
 import sqlite3
-from typing import Self
+from collections.abc import Sequence
+from typing import NamedTuple
 
-# What SQLite keeps in memory before it spills to its temporary file, in KiB: about half a million short ids.
-_CACHE_KIB = 32 * 1024
+from producer.scratch import Scratch
+
+#: A line's number takes so many bits of a place's; the file's the rest.
+_LINE_BITS = 40
 
 
-class SeenIds:
-    """The ids of one file and the lines they came from.
+class Place(NamedTuple):
+    """Where a row is: its line, from 1, and the file, in a job of several."""
 
-    A temporary SQLite database: it lives in memory while it is small, then in a file of the temporary directory
-    that is gone when this is closed, or when the process ends in whatever way.
-    """
+    line: int
+    file: str = ""
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"line {self.line} of {self.file}" if self.file else f"line {self.line}"
+
+
+class SeenIds(Scratch):
+    """The ids of a job's rows and the places they came from."""
 
     def __init__(self) -> None:
-        self._database = sqlite3.connect("", isolation_level=None)
-        self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        self._database.execute("PRAGMA journal_mode = OFF")
-        self._database.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, line INTEGER) WITHOUT ROWID")
-        self._database.execute("BEGIN")  # one transaction for everything: nothing here is ever committed
+        super().__init__("seen (id TEXT PRIMARY KEY, place INTEGER) WITHOUT ROWID")
+        self._files: list[str] = [""]
 
-    def add(self, custom_id: str, line: int) -> int | None:
-        """Remember that `line` is called `custom_id`; if an earlier line is, return that one's number instead.
+    def add(self, named: Sequence[tuple[str, Place]]) -> dict[int, Place]:
+        """Remember ids and where they are; many at once are cheaper than one by one.
+
+        Returns the earlier place of each that was seen before, by its position in `named`.
 
         Raises:
             OSError: the temporary directory is full.
         """
+        numbered = [(custom_id, self._number(place)) for custom_id, place in named]
         try:
-            cursor = self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (custom_id, line))
-            if cursor.rowcount == 1:
-                return None
-            earlier = self._database.execute("SELECT line FROM seen WHERE id = ?", (custom_id,)).fetchone()
+            new = self.database.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", numbered).rowcount
+            if new == len(numbered):
+                return {}
+            earlier: dict[int, Place] = {}
+            for position, (custom_id, number) in enumerate(numbered):
+                (first,) = self.database.execute("SELECT place FROM seen WHERE id = ?", (custom_id,)).fetchone()
+                if first != number:
+                    earlier[position] = self._place(first)
         except sqlite3.OperationalError as error:
             raise OSError(f"cannot compare custom_ids in the temporary directory: {error}") from None
-        return int(earlier[0])
+        return earlier
 
-    def close(self) -> None:
-        """Forget everything. Safe to call twice."""
-        self._database.close()
+    def _number(self, place: Place) -> int:
+        if place.file != self._files[-1]:  # files come one after the other
+            self._files.append(place.file)
+        return (len(self._files) - 1) << _LINE_BITS | place.line
 
-    def __enter__(self) -> Self:
-        """This; closed at the end of the `with` block."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
+    def _place(self, number: int) -> Place:
+        return Place(number & (1 << _LINE_BITS) - 1, self._files[number >> _LINE_BITS])

@@ -11,6 +11,7 @@ from redis import exceptions
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.sentinel import MasterNotFoundError
 
+from producer.errors import NoRedisUrl, RedisUnavailable
 from producer.record.failover import SentinelPool, leave_replicas
 from producer.record.trouble import Trouble, trouble
 
@@ -53,14 +54,6 @@ _SAID = {
     Trouble.REFUSED: "refuses this user",
     Trouble.OTHER: "refuses",
 }
-
-
-class RedisUnavailable(Exception):  # noqa: N818 - a state of the world, not a fault of the call
-    """Redis cannot be reached or refuses to serve; the message is one line for the user."""
-
-
-class NoRedisUrl(RedisUnavailable):
-    """What was given as its URL is none."""
 
 
 def connect(url: str, patience: Patience = PATIENT) -> Redis:

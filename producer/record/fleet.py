@@ -1,13 +1,44 @@
-"""Which workers live, and which models they serve: heartbeats that run out by themselves."""
+"""Which workers live, which models they serve, and what they have done: heartbeats that run out by themselves."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 
 from redis.asyncio import Redis
 
-from producer.record import scripts
+from producer.record import scripts, wire
 from producer.record.keys import key
 from producer.record.models import dumps
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStats:
+    """What a worker has done since it started; every value but `in_flight` only grows.
+
+    Attributes:
+        seconds: how long it has been up, by its own clock: the time between two heartbeats is the difference.
+        answered: rows that it answered, their results in Redis.
+        failed: rows that it ended with an error.
+        in_flight: rows in its engine now.
+        prompt_tokens: of the answered rows.
+        completion_tokens: of the answered rows.
+        drafted: draft tokens that were verified.
+        accepted: those of them that were accepted.
+        verify_seconds: time in which the target verified (V), `psd` only.
+        draft_seconds: time in which the drafter drafted (t), `psd` only.
+        hidden_seconds: the part of `draft_seconds` in which a batch was being verified, `psd` only.
+    """
+
+    seconds: float
+    answered: int
+    failed: int
+    in_flight: int
+    prompt_tokens: int
+    completion_tokens: int
+    drafted: int = 0
+    accepted: int = 0
+    verify_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    hidden_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +53,7 @@ class WorkerCard:
         state: `starting`, `ready`, `draining`.
         host: where it runs.
         pid: its process there.
+        stats: what it has done; None from a worker that does not say it.
     """
 
     worker_id: str
@@ -31,6 +63,7 @@ class WorkerCard:
     state: str
     host: str
     pid: int
+    stats: WorkerStats | None = None
 
 
 async def announce(redis: Redis, card: WorkerCard, *, lease_ms: int) -> None:
@@ -54,10 +87,8 @@ async def living(redis: Redis) -> list[WorkerCard]:
 def _read(text: str) -> WorkerCard | None:
     try:
         said = json.loads(text)
-        # A newer worker may say more than this version knows.
-        values = {field.name: said[field.name] for field in fields(WorkerCard)}
-    except (ValueError, LookupError, TypeError, RecursionError):
+        stats = wire.read(WorkerStats, said.pop("stats", None))
+    except (ValueError, AttributeError, TypeError, RecursionError):
         return None
-    numbers = ("slots", "pid")
-    right = all(isinstance(value, int if name in numbers else str) for name, value in values.items())
-    return WorkerCard(**values) if right else None
+    card = wire.read(WorkerCard, said)
+    return None if card is None else replace(card, stats=stats)

@@ -1,7 +1,7 @@
 """The worker's half of the record: claim a shard, renew, finish rows, give back, reap."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from redis.asyncio import Redis
 
@@ -37,12 +37,24 @@ class Claim:
         rows: the unfinished rows in input order, the job's defaults in them.
         lost: earlier attempts that took their worker or engine down.
         hopeless: ends of rows that nobody can answer: unreadable ones, and one that is condemned.
+        dedupe: rows that ask the same get one answer.
     """
 
     lease: Lease
     rows: Sequence[Row]
     lost: int = 0
     hopeless: Sequence[Outcome] = ()
+    dedupe: bool = False
+
+    @property
+    def prompts(self) -> list[list[Row]]:
+        """The rows in groups, each to be answered once, for all its rows."""
+        if not self.dedupe:
+            return [[row] for row in self.rows]
+        groups: dict[bytes, list[Row]] = {}
+        for row in self.rows:
+            groups.setdefault(row.request_key(), []).append(row)
+        return list(groups.values())
 
 
 async def claim(redis: Redis, *, served: str, lease_ms: int, first: str = "") -> Claim | None:
@@ -53,7 +65,7 @@ async def claim(redis: Redis, *, served: str, lease_ms: int, first: str = "") ->
     found = await scripts.run(redis, "claim", served, lease_ms, first)
     if not found:
         return None
-    job_id, shard, epoch, lost, defaults, *stored = found
+    job_id, shard, epoch, lost, defaults, dedupe, *stored = found
     asked = read_defaults(defaults)
     rows: list[Row] = []
     hopeless: list[Outcome] = []
@@ -67,13 +79,14 @@ async def claim(redis: Redis, *, served: str, lease_ms: int, first: str = "") ->
         except ValueError:
             fault = RowFault("unreadable_row", f"what is stored of row {index[:20]!r} (from 0) is no row")
             hopeless.append(Outcome.failed_row(index, None, None, fault))
-    if lost >= CONDEMNED and len(rows) == 1:
-        (row,) = rows
+    rows.sort(key=lambda row: row.index)
+    found_rows = Claim(Lease(job_id, int(shard), int(epoch)), rows, int(lost), hopeless, dedupe=dedupe == "1")
+    if found_rows.lost >= CONDEMNED and len(found_rows.prompts) == 1:
         message = f"given up after {lost} attempts: each time the worker or its engine died with it, or fell silent"
-        hopeless.append(Outcome.failed_row(row.index, row.line, row.custom_id, RowFault("poison_row", message)))
-        rows = []
-    lease = Lease(job_id, int(shard), int(epoch))
-    return Claim(lease, sorted(rows, key=lambda row: row.index), int(lost), hopeless)
+        fault = RowFault("poison_row", message)
+        given_up = [Outcome.failed_row(row.index, row.line, row.custom_id, fault, row.file) for row in rows]
+        return replace(found_rows, rows=[], hopeless=[*hopeless, *given_up])
+    return found_rows
 
 
 async def renew(redis: Redis, leases: Sequence[Lease], *, lease_ms: int) -> list[Lease]:

@@ -15,7 +15,7 @@ _SAMPLES = 64
 _SHARDS = 32
 
 #: A job's keys that grow with its rows, beside the rows themselves.
-_WHOLE = ("job", "open", "epochs", "lost", "results", "finished", "taken", "failed")
+_WHOLE = ("job", "open", "epochs", "lost", "results", "finished", "taken", "failed", "engines")
 
 
 async def memory(redis: Redis, job: JobStatus) -> int:

@@ -4,11 +4,14 @@ Everything here travels through Redis as JSON (never pickle: whoever can write t
 run code in a worker).
 """
 
+import hashlib
 import json
 import secrets
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+import orjson
 
 CHAT_URL = "/v1/chat/completions"
 COMPLETIONS_URL = "/v1/completions"
@@ -46,14 +49,15 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One prompt: one non-blank line of the submitted file.
+    """One prompt: one non-blank line of a submitted file.
 
     Attributes:
         index: position among the job's non-blank lines, from 0. The row's identity inside its job.
-        line: line number in the submitted file, from 1, blank lines counted.
-        custom_id: the user's name for it, unique within the job (`row-<line>` where the line has none).
+        line: line number in its file, from 1, blank lines counted; in a table, the row's number, from 1.
+        custom_id: the user's name for it, unique within the job (`implied_id` where the line has none).
         url: one of `URLS`, as in OpenAI's Batch API.
         body: the request, as its URL defines it.
+        file: the file that it is from, in a job of several; else "".
     """
 
     index: int
@@ -61,10 +65,21 @@ class Row:
     custom_id: str
     url: str
     body: dict[str, Any]
+    file: str = ""
 
     def to_json(self) -> str:
         """The row as it is stored; its index is the key it is stored under."""
-        return dumps({"line": self.line, "custom_id": self.custom_id, "url": self.url, "body": self.body})
+        row = {"line": self.line, "custom_id": self.custom_id, "url": self.url, "body": self.body}
+        return orjson.dumps({"file": self.file, **row} if self.file else row).decode()
+
+    def request_key(self) -> bytes:
+        """What the row asks for, as 16 bytes: the same for rows with equal `url` and `body`."""
+        asked = [self.url, self.body]
+        try:
+            text = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
+        except TypeError:  # somebody else has put numbers or text into it that orjson refuses
+            text = json.dumps(asked, sort_keys=True).encode()
+        return hashlib.blake2b(text, digest_size=16).digest()
 
     def over(self, defaults: dict[str, Any]) -> "Row":
         """The row with these parameters beside its own; where it says something itself, be it null, that holds."""
@@ -81,7 +96,7 @@ class Row:
             row = cls(index=index, **json.loads(text))
         except (TypeError, RecursionError) as error:
             raise ValueError(f"not a row: {error}") from None
-        wanted = ((row.line, int), (row.custom_id, str), (row.url, str), (row.body, dict))
+        wanted = ((row.line, int), (row.custom_id, str), (row.url, str), (row.body, dict), (row.file, str))
         if not all(isinstance(value, kind) for value, kind in wanted):
             raise ValueError("not a row: a field has the wrong type")
         row.custom_id.encode()  # a lone surrogate raises a ValueError, too
@@ -133,10 +148,12 @@ class Outcome:
         return cls(row.index, line, False, int(answer.prompt_tokens), int(answer.completion_tokens))
 
     @classmethod
-    def failed_row(cls, index: int | str, line: int | None, custom_id: str | None, fault: RowFault) -> "Outcome":
-        """An error line; `error.line` says which line of the submitted file is meant."""
+    def failed_row(
+        cls, index: int | str, line: int | None, custom_id: str | None, fault: RowFault, file: str = ""
+    ) -> "Outcome":
+        """An error line; `error.line` says which line is meant; in a job of several files, `error.file` of which."""
         message = fault.message.encode(errors="replace").decode()
-        error = {"code": fault.code, "message": message, "line": line}
+        error = {"code": fault.code, "message": message, "line": line, **({"file": file} if file else {})}
         return cls(index, _result_line(custom_id, None, error), failed=True)
 
 

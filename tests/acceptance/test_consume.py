@@ -52,7 +52,8 @@ def test_rows_are_moved_while_the_job_runs(shell: Shell) -> None:
     assert shell.status(job)["state"] == "running"
     refused(shell, job, "--consume", "-o", "out.jsonl", words="another `producer results --consume`")
     _, said = moving.communicate(timeout=60)
-    assert (moving.returncode, said) == (0, f"801 of 801 rows of job {job} (completed) are in out.jsonl\n")
+    told = f"801 of 801 rows, 81 of them failed, of job {job} (completed) are in out.jsonl\n"
+    assert (moving.returncode, said) == (0, told)
     found = ids(shell.folder / "out.jsonl")
     assert found[0] is None, "a line that was refused ended first"
     assert sorted(found[1:], key=int) == [str(n) for n in range(800)]
@@ -60,7 +61,8 @@ def test_rows_are_moved_while_the_job_runs(shell: Shell) -> None:
     assert (status["consumed"], status["done"], status["failed"]) == (801, 801, 81)
     assert status["redis_bytes"] < 2000
     assert "consumed: 801 rows" in shell.producer("status", job)
-    assert "0 of 801 rows written to -, 801 were consumed earlier" in shell.run("producer", "results", job).stderr
+    told = "0 of 801 rows, 0 of them failed, written to standard output; 801 were consumed earlier\n"
+    assert shell.run("producer", "results", job).stderr == told
     refused(shell, job, "-o", "out.jsonl", words="out.jsonl is not replaced")
     assert len(ids(shell.folder / "out.jsonl")) == 801
     refused(shell, job, "--consume", "-o", "other.jsonl", words="has 0 lines, 801 of the job's results")
@@ -172,7 +174,8 @@ def test_a_cancelled_job_ends_it(shell: Shell) -> None:
     moving = consumer(shell, job)
     shell.producer("cancel", job)
     _, said = moving.communicate(timeout=30)
-    assert (moving.returncode, said) == (0, f"0 of 20 rows of job {job} (cancelled) are in out.jsonl\n")
+    told = f"0 of 20 rows, 0 of them failed, of job {job} (cancelled) are in out.jsonl\n"
+    assert (moving.returncode, said) == (0, told)
 
 
 def test_a_job_that_goes_away_meanwhile_is_said_to_be_gone(shell: Shell) -> None:

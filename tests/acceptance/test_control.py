@@ -53,7 +53,7 @@ def test_cancel_keeps_what_is_done_and_drops_the_rest(shell: Shell) -> None:
 
 
 def test_a_paused_job_waits_and_goes_on(shell: Shell) -> None:
-    shell.fake("--seconds-per-row 0.02", "--max-num-seqs", "4")
+    shell.fake("--seconds-per-row 0.05", "--max-num-seqs", "4")
     job = shell.submit(text=lines(1000))["job_id"]
     shell.await_done(job, 4)
     assert json.loads(shell.producer("pause", job, "--json"))["state"] == "paused"
@@ -71,7 +71,7 @@ def test_a_paused_job_waits_and_goes_on(shell: Shell) -> None:
     assert shell.status(job)["done"] < 1000
     assert watching.poll() is None
     shell.producer("resume", job)
-    watching.communicate(timeout=30)
+    watching.communicate(timeout=60)
     assert watching.returncode == 0
     assert_each_once(shell.results(job), [str(n) for n in range(1000)])
     refused(shell, "resume", job, words="not paused but completed; `producer retry")

@@ -106,18 +106,20 @@ def test_the_same_rows_again_resume_the_job(shell: Shell) -> None:
 
 
 def test_results_can_be_read_while_the_job_runs_and_in_both_orders(shell: Shell) -> None:
-    shell.fake("--seconds-per-row 0.2", "--max-num-seqs", "2")
-    job = shell.submit(text=lines(30))["job_id"]
+    slow = shell.fake("--seconds-per-row 1", "--max-num-seqs", "2")
+    job = shell.submit(text=lines(60))["job_id"]
     shell.await_done(job, 5)
-    part = shell.results(job)
-    assert 5 <= len(part) < 30
+    part = shell.results(job, "--partial")
+    assert 5 <= len(part) < 60
+    slow.terminate()
+    shell.fake()
     shell.producer("watch", job)
-    ids = [str(n) for n in range(30)]
+    ids = [str(n) for n in range(60)]
     assert_each_once(shell.results(job), ids)
-    completion = [line["custom_id"] for line in shell.results(job, "completion")]
-    assert sorted(completion, key=int) == ids
-    assert set(completion[: len(part)]) == {line["custom_id"] for line in part}, "what was there stays in front"
-    assert len(shell.producer("results", job).splitlines()) == 30
+    done = [line["custom_id"] for line in shell.results(job, order="done")]
+    assert sorted(done, key=int) == ids
+    assert set(done[: len(part)]) == {line["custom_id"] for line in part}, "what was there stays in front"
+    assert len(shell.producer("results", job).splitlines()) == 60
 
 
 def test_a_dead_engine_is_replaced_and_its_rows_run_again(shell: Shell) -> None:
@@ -153,12 +155,11 @@ def test_a_second_sigterm_does_not_wait(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("source", ["-", "rows.jsonl"])
-def test_a_submission_that_is_interrupted_leaves_nothing(shell: Shell, source: str, number: signal.Signals) -> None:
-    rows = lines(200_000 if source != "-" else 50_000)  # more than is gathered before it is sent
-    (shell.folder / "rows.jsonl").write_text(rows)
+def test_a_submission_of_standard_input_that_is_interrupted_leaves_nothing(
+    shell: Shell, number: signal.Signals
+) -> None:
     process = subprocess.Popen(
-        ["producer", "submit", source],
+        ["producer", "submit", "-"],
         cwd=shell.folder,
         env=shell.environment,
         stdin=subprocess.PIPE,
@@ -166,9 +167,8 @@ def test_a_submission_that_is_interrupted_leaves_nothing(shell: Shell, source: s
         stderr=subprocess.PIPE,
     )
     assert process.stdin
-    if source == "-":
-        process.stdin.write(rows.encode())  # and then no end of file
-        process.stdin.flush()
+    process.stdin.write(lines(50_000).encode())  # more than is gathered before it is sent, and then no end of file
+    process.stdin.flush()
     while not json.loads(shell.producer("status", "--json")):
         assert process.poll() is None
     process.send_signal(number)

@@ -144,7 +144,7 @@ def test_watching_a_job_that_nobody_works_on(shell: Shell) -> None:
 def test_results_keep_links_and_modes(shell: Shell) -> None:
     job = shell.submit(text=lines(1))["job_id"]
     (shell.folder / "link").symlink_to(shell.folder / "real")
-    shell.run("bash", "-c", f"umask 077; producer results {job} -o link")
+    shell.run("bash", "-c", f"umask 077; producer results {job} --partial -o link")
     assert (shell.folder / "link").is_symlink()
     assert (shell.folder / "real").stat().st_mode & 0o777 == 0o600
 
@@ -167,10 +167,11 @@ def test_the_default_metrics_port_moves_and_an_asked_one_does_not(shell: Shell) 
 def test_results_to_a_place_that_cannot_be_written(shell: Shell) -> None:
     job = shell.submit(text=lines(1))["job_id"]
     for output in ("/no/such/folder/out.jsonl", "."):
-        ended = shell.run("producer", "results", job, "-o", output)
+        ended = shell.run("producer", "results", job, "--partial", "-o", output)
         assert ended.returncode == 2
         assert len(ended.stderr.splitlines()) == 1
-    shell.producer("results", job, "-o", "/dev/null")
+        assert ended.stderr.startswith(f"producer: {output}: "), ended.stderr
+    shell.producer("results", job, "--partial", "-o", "/dev/null")
     shell.fake()
     shell.producer("watch", job)
     piped = shell.run("bash", "-c", f"producer results {job} -o /dev/stdout | cat")

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Thread
 
 import pytest
@@ -37,6 +37,9 @@ def halfway(shell: Shell) -> "Iterator[subprocess.Popen[bytes]]":
             yield submitting
         finally:
             submitting.kill()
+            assert submitting.stdin
+            with suppress(BrokenPipeError):  # what it did not read
+                submitting.stdin.close()
 
 
 def redis_pid(shell: Shell) -> int:
@@ -70,7 +73,7 @@ def test_a_redis_that_restarts_does_not_end_it(shell: Shell) -> None:
         job = submitting.stdout.read().decode().strip()
         said = submitting.stderr.read().decode()
         assert submitting.wait(30) == 0, said
-    assert said == f"-: {ROWS} rows for model 'target'; job {job}\n"
+    assert said == f"stdin: {ROWS} rows for model 'target'; job {job}\n"
     (found,) = json.loads(shell.producer("status", "--json"))
     assert (found["job_id"], found["rows"], found["state"]) == (job, ROWS, "queued")
     shell.fake()

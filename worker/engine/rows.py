@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from producer.intake.parameters import no_such_parameter
 from producer.record.models import TARGET, URLS, Row
 from worker.engine.protocol import RowError
 
@@ -34,7 +35,7 @@ def check_fields(row: Row, known: Collection[str]) -> None:
     """
     for name in row.body:
         if name not in known:
-            raise RowError("unknown_parameter", one_line(f"{row.url} has no parameter {name!r}"))
+            raise RowError("unknown_parameter", one_line(no_such_parameter(row.url, name, known)))
 
 
 def one_line(text: str, most: int = MESSAGE_CHARACTERS) -> str:

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import tempfile
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -59,11 +60,19 @@ class VllmEngine:
         options: how to run vLLM.
         stages: told where the ranks record their stages once they do, and then once a second and at the end that
             there may be new records.
+        on_start: told, once vLLM has started, the dtype that it computes in and the Hub's name for the model's state
+            ("" for one that is not from there).
     """
 
-    def __init__(self, options: VllmOptions, stages: StageFollower | None = None) -> None:
+    def __init__(
+        self,
+        options: VllmOptions,
+        stages: StageFollower | None = None,
+        on_start: Callable[[str, str], None] = lambda _dtype, _revision: None,
+    ) -> None:
         self._options = options
         self._stages = stages
+        self._on_start = on_start
         self._stage_reader: asyncio.Task[None] | None = None
         self._capacity = options.max_num_seqs
         self._thread: LoopThread | None = None
@@ -92,6 +101,7 @@ class VllmEngine:
         self._thread = LoopThread("vllm-front-end")
         self._server = await self._thread.run(self._open(self._errors(self._folder)))
         self._capacity = self._server.max_num_seqs
+        self._on_start(self._server.dtype, self._server.revision)
         if self._stages is not None:
             self._stages.follow(Path(self._folder.name))
             self._stage_reader = asyncio.create_task(_read_stages(self._stages), name="stage-reader")

@@ -112,6 +112,16 @@ class VllmServer:
         """Rows that the engine runs at once."""
         return int(self._llm.vllm_config.scheduler_config.max_num_seqs)
 
+    @property
+    def dtype(self) -> str:
+        """What weights and logits are computed in, as `float32`."""
+        return str(self._llm.vllm_config.model_config.dtype).removeprefix("torch.")
+
+    @property
+    def revision(self) -> str:
+        """The commit of a model from the Hugging Face Hub; "" for another."""
+        return str(getattr(self._llm.vllm_config.model_config.hf_config, "_commit_hash", None) or "")
+
     async def answer(self, row: Row) -> Answer:
         """Answer one row; cancelling aborts it in the engine.
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from producer.intake.lines import numbered_lines
 from producer.intake.rows import Reject, parse_line
+from producer.intake.sources import SourceError, open_source
 from producer.record.models import CHAT_URL, Row
 
 _SPEC_BENCH = Path(__file__).parent / "data" / "spec_bench.jsonl"
@@ -109,12 +109,13 @@ def from_file(path: Path) -> list[Row]:
     """
     found = []
     try:
-        with path.open("rb") as stream:
-            for index, line in enumerate(numbered_lines(stream)):
-                row = parse_line(line, index)
-                if isinstance(row, Reject):
-                    raise PromptError(f"{path}, line {row.line}: {row.fault.message}")
-                found.append(row)
+        for index, line in enumerate(open_source([str(path)]).lines()):
+            row = parse_line(line, index)
+            if isinstance(row, Reject):
+                raise PromptError(f"{path}, line {row.line}: {row.fault.message}")
+            found.append(row)
+    except SourceError as error:
+        raise PromptError(str(error)) from None
     except OSError as error:
         raise PromptError(f"cannot read {path}: {error.strerror or error}") from None
     if not found:

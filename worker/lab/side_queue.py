@@ -12,8 +12,9 @@ from tempfile import TemporaryDirectory
 
 from redis.asyncio import Redis
 
+from producer.intake.sources import open_source
 from producer.intake.submission import submit_lines
-from producer.record import fleet, jobs
+from producer.record import fetch, fleet, jobs
 from producer.record.connection import connect
 from producer.record.jobs import JobStatus
 from producer.server.embedded import EmbeddedRedis
@@ -66,7 +67,7 @@ async def _working(redis: Redis, url: str, told: Told) -> AsyncIterator[Callable
     async def turn() -> Answered:
         readers.log.take()
         job = await _run(redis, told)
-        lines = [json.loads(line) async for line in jobs.results(redis, job.job_id, order="input")]
+        lines = [json.loads(line) async for line in fetch.results(redis, job.job_id, order="input")]
         records = readers.log.take()
         assert job.created is not None
         assert job.ended is not None
@@ -106,10 +107,8 @@ class _Readers:
 
 async def _run(redis: Redis, told: Told) -> JobStatus:
     """Submit the rows and wait for the last result."""
-    with told.rows.open("rb") as stream:
-        submitted = await submit_lines(
-            redis, stream, model=told.options.served_model_name, name=told.rows.name, new=True
-        )
+    source = open_source([str(told.rows)])
+    submitted = await submit_lines(redis, source, model=told.options.served_model_name, name=told.rows.name, new=True)
     while True:
         seen = await jobs.status(redis, submitted.job_id)
         assert seen is not None

@@ -4,9 +4,10 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
@@ -44,7 +45,7 @@ def fit(row: Row, outcome: Outcome) -> Outcome:
     if _size(outcome.line) <= LONGEST_LINE:
         return outcome
     message = f"the answer takes more than the {LONGEST_LINE >> 20} MiB that a result may have"
-    return Outcome.failed_row(row.index, row.line, row.custom_id, RowFault("answer_too_large", message))
+    return Outcome.failed_row(row.index, row.line, row.custom_id, RowFault("answer_too_large", message), row.file)
 
 
 def _size(text: str) -> int:
@@ -67,12 +68,21 @@ class ResultBuffer:
 
     While Redis is away nothing is dropped: the batch is tried again with backoff, and `put` waits, which in
     turn keeps its caller from taking on more work.
+
+    `on_written` is called with the job and the outcome of each row whose end is in Redis.
     """
 
-    def __init__(self, redis: Redis, metrics: Metrics, health: RedisHealth) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        metrics: Metrics,
+        health: RedisHealth,
+        on_written: Callable[[str, Outcome], Any] = lambda _job, _outcome: None,
+    ) -> None:
         self._redis = redis
         self._metrics = metrics
         self._health = health
+        self._on_written = on_written
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._spill = Spill()
         self._disk_full = False
@@ -148,6 +158,7 @@ class ResultBuffer:
     def _written(self, item: _Waiting, *, ours: bool) -> None:
         if ours:
             self._metrics.row_ended(item.outcome)
+            self._on_written(item.lease.job_id, item.outcome)
         if item.place is None:
             self._bytes -= item.size
         else:

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from redis.asyncio import Redis
@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 #: How often a row is tried that its engine fails on for a reason that may pass.
 _TRIES = 3
+
+#: Copies of a row whose lines are on their way to Redis at once.
+_COPIES_AT_ONCE = 128
 
 
 class Answering(Protocol):
@@ -113,7 +116,7 @@ class ShardRunner:
                 await self._run(claim)
                 return True
             # Not held while others run: it would be blamed when they take the worker down.
-            self._appetite.waits(-len(claim.rows))
+            self._appetite.waits(-len(claim.prompts))
             await leases.release(self._redis, claim.lease)
         finally:
             self._appetite.over()
@@ -137,7 +140,7 @@ class ShardRunner:
                 (self._metrics.claimed if found else self._metrics.claimed_nothing).inc()
                 break
         finally:
-            self._appetite.waits((len(found.rows) if found else 0) - SHARD_ROWS)
+            self._appetite.waits((len(found.prompts) if found else 0) - SHARD_ROWS)
         return found
 
     async def _able(self) -> None:
@@ -170,21 +173,23 @@ class ShardRunner:
         for outcome in run.claim.hopeless:
             log.warning("job %s: row %r is given up", run.claim.lease.job_id, outcome.index)
             run.tasks.add(asyncio.create_task(self._written(run, self._put(run, outcome))))
-        waiting = len(run.claim.rows)
+        prompts = run.claim.prompts
+        waiting = len(prompts)
         try:
-            for row in run.claim.rows:
+            for rows in prompts:
                 await self._appetite.enter()
                 waiting -= 1
                 self._appetite.waits(-1)
-                run.tasks.add(asyncio.create_task(self._end(run, row)))
+                run.tasks.add(asyncio.create_task(self._end(run, rows)))
         finally:
             self._appetite.waits(-waiting)
 
-    async def _end(self, run: _Run, row: Row) -> None:
-        """Bring one row to its end and write it; cancelled, it is left unfinished."""
+    async def _end(self, run: _Run, rows: Sequence[Row]) -> None:
+        """Bring a row to its end and write it, for its copies, too; cancelled, it leaves what is not written."""
+        first, *copies = rows
         try:
             with self._metrics.rows_in_flight.track_inprogress():
-                outcome = await self._outcome(row)
+                outcome, ending = await self._outcome(first)
         except EngineDown:
             run.gone.set()
             return
@@ -195,8 +200,12 @@ class ShardRunner:
         finally:
             self._appetite.leave()
         written = self._put(run, outcome)
-        del outcome  # the buffer may put its line on disk, and it must not stay in memory for our sake
+        same = [(copy, ending) for copy in copies]
+        del outcome, ending  # the buffer may put the line on disk, and it must not stay in memory for our sake
         await self._written(run, written)
+        for at in range(0, len(same), _COPIES_AT_ONCE):
+            some = [self._put(run, _copied(*each)) for each in same[at : at + _COPIES_AT_ONCE]]
+            await asyncio.gather(*(self._written(run, each) for each in some))
 
     def _put(self, run: _Run, outcome: Outcome) -> asyncio.Task[bool]:
         return asyncio.create_task(self._buffer.put(run.claim.lease, outcome))
@@ -210,11 +219,13 @@ class ShardRunner:
             await written
             raise
 
-    async def _outcome(self, row: Row) -> Outcome:
+    async def _outcome(self, row: Row) -> tuple[Outcome, Answer | RowFault]:
+        """The end of a row, and what led to it."""
         backoff = Backoff(first=0.5)
         for left in reversed(range(_TRIES)):
             try:
-                return fit(row, Outcome.answered(row, await self._engine.answer(row)))
+                answer = await self._engine.answer(row)
+                return fit(row, Outcome.answered(row, answer)), answer
             except EngineDown:
                 if left < _TRIES - 1:
                     raise EngineDead("the engine died after it had failed on the row") from None
@@ -230,7 +241,18 @@ class ShardRunner:
                 fault = RowFault("internal_error", "the worker failed on this row; its log says why")
             if left:
                 await backoff.wait()
-        return Outcome.failed_row(row.index, row.line, row.custom_id, fault)
+        return _failed(row, fault), fault
+
+
+def _failed(row: Row, fault: RowFault) -> Outcome:
+    return Outcome.failed_row(row.index, row.line, row.custom_id, fault, row.file)
+
+
+def _copied(row: Row, ending: Answer | RowFault) -> Outcome:
+    """The end of a row that cost nothing, because an equal one was answered."""
+    if isinstance(ending, RowFault):
+        return _failed(row, ending)
+    return replace(fit(row, Outcome.answered(row, ending)), prompt_tokens=0, completion_tokens=0)
 
 
 async def _all(tasks: Collection[asyncio.Task[None]]) -> None:

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from producer.cli.common import ExitCode, Refused, find_job, people, printable, redis_at, say
-from producer.record import jobs
-from producer.record.connection import NoRedisUrl, RedisUnavailable
+from producer.errors import NoRedisUrl, RedisUnavailable
+from producer.record import fetch, jobs
 from producer.record.jobs import JobStatus
 from producer.record.models import TARGET, JobState
 from worker.engine.protocol import EngineStartError
@@ -90,7 +90,7 @@ async def _read_job(settings: VerifySettings, job_id: str) -> tuple[ModelFacts, 
         if identity is not None and not submitted.is_job(identity, job.model):
             raise Refused(f"{settings.submitted} is not, or no longer, what was submitted as job {job_id}")
         counted = Chooser(submitted, settings.rows, settings.seed)
-        async for line in jobs.results(redis, job_id, order="input"):
+        async for line in fetch.results(redis, job_id, order="input"):
             counted.add(line)
     missing = []
     if not job.state.ended:

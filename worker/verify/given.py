@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from producer.intake.digest import JobDigest
-from producer.intake.lines import Line, TooLong, numbered_lines
+from producer.intake.lines import Line, TooLong
 from producer.intake.rows import Reject, parse_line
+from producer.intake.sources import SourceError, open_source
 from producer.record.models import TARGET, Row
 from worker.verify.comparable import Kind, kind_of
 
@@ -40,7 +41,11 @@ class Submitted:
             identity: the job's.
             model: what the job is for by now: one for any model is bound to one when its first row is taken.
         """
-        return identity in (self.digest.hexdigest(name, self.defaults) for name in (model, TARGET))
+        return identity in (
+            self.digest.hexdigest(name, self.defaults, dedupe=dedupe)
+            for name in (model, TARGET)
+            for dedupe in (False, True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +136,7 @@ def read_submitted(path: Path, default_temperature: float, defaults: dict[str, A
         if isinstance(row, Reject):
             digest.update_refused(line)
             continue
-        digest.update(row.to_json())
+        digest.update(row.to_json().encode())
         kinds[row.custom_id] = kind_of(row.over(asked).body, default_temperature)
     return Submitted(kinds, digest, asked)
 
@@ -192,9 +197,10 @@ def check_models(models: Collection[str], served: str) -> None:
 def _lines(path: Path) -> Iterator[tuple[Line | TooLong, Row | Reject]]:
     """Each line of a submitted file that is not blank, and what it holds."""
     try:
-        with path.open("rb") as stream:
-            for index, line in enumerate(numbered_lines(stream)):
-                yield line, parse_line(line, index)
+        for index, line in enumerate(open_source([str(path)]).lines()):
+            yield line, parse_line(line, index)
+    except SourceError as error:
+        raise GivenError(str(error)) from None
     except OSError as error:
         raise GivenError(f"cannot read {path}: {error.strerror or error}") from None
 

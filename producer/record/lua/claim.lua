@@ -3,7 +3,8 @@
 -- A job for "target" names no model; the first worker that takes a shard of it binds the whole job to its own model,
 -- so that one job is never answered by two models.
 -- ARGV: the model the worker serves, lease (ms), a job to look at first, or ""
---   ->  false, or {job, shard, epoch, lost attempts, the job's defaults, index, row, index, row, ...}
+--   ->  false, or {job, shard, epoch, lost attempts, the job's defaults, "1" when equal rows get one answer or
+--       "", index, row, index, row, ...}
 local served, lease, first = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 -- The job that is next in line, of those for this model and those for any.
@@ -30,10 +31,10 @@ local function take(job)
     -- Where one of these fails, the shard is still there.
     local rows = redis.call("HGETALL", key.rows:format(job, shard))
     local lost = tonumber(redis.call("HGET", key.lost:format(job), shard) or 0)
-    local defaults = redis.call("HGET", key.job:format(job), "defaults") or ""
+    local defaults, dedupe = unpack(redis.call("HMGET", key.job:format(job), "defaults", "dedupe"))
     local epoch = redis.call("HINCRBY", key.epochs:format(job), shard, 1)
     redis.call("ZREM", key.open:format(job), shard)
-    local claim = { job, shard, epoch, lost, defaults }
+    local claim = { job, shard, epoch, lost, defaults or "", dedupe or "" }
     for _, part in ipairs(rows) do
         claim[#claim + 1] = part
     end

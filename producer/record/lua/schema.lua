@@ -2,14 +2,19 @@
 -- "%s" is filled with string.format. A shard is a number from 0; times are milliseconds of Redis's own clock.
 local key = {
     jobs       = "minedraft:jobs",               -- ZSET   job -> when it was created
-    job        = "minedraft:job:%s",             -- HASH   one job: state, reason (why it is paused), model, name, identity,
-                                                 --        priority, max_error_rate, ttl (ms), defaults (parameters
-                                                 --        of all its rows, JSON or ""), rows, invalid, shards,
-                                                 --        calls (of `stage`), done (failed included), failed, consumed,
+    job        = "minedraft:job:%s",             -- HASH   one job: state, reason (why it is paused), model, asked_model (as
+                                                 --        it was submitted), name, identity, priority, max_error_rate,
+                                                 --        ttl (ms), defaults (parameters of all its rows, JSON or ""),
+                                                 --        dedupe ("1": equal rows get one answer), rows, copies (rows
+                                                 --        that are equal to an earlier one, where that counts), invalid,
+                                                 --        shards, done (failed included), failed, consumed,
                                                  --        consumed_digest (SHA-256 of these lines of the file),
                                                  --        forgiven_done, forgiven_failed (not judged by max_error_rate),
                                                  --        attempts_lost, prompt_tokens, completion_tokens, created,
-                                                 --        started, ended
+                                                 --        started, ended. While it is submitted: owner (its producer,
+                                                 --        "" when it was left), plan (hash of what decides how rows are
+                                                 --        staged), calls (of `stage`), digest (of all rows that were
+                                                 --        read by the last of them), first (the same by the first)
     staging    = "minedraft:staging",            -- ZSET   job in submission -> when it last got rows
     rows       = "minedraft:job:%s:rows:%s",     -- HASH   row index -> row, of one shard: its *unfinished* rows. A row leaves
                                                  --        it in the step that writes its result, so none counts twice
@@ -20,6 +25,7 @@ local key = {
     finished   = "minedraft:job:%s:finished",    -- LIST   row indices in the order in which they ended
     taken      = "minedraft:job:%s:taken",       -- LIST   of those, the ones that a consumer is writing to its file
     failed     = "minedraft:job:%s:failed",      -- HASH   row index -> row, of rows that a worker failed: for `retry`
+    engines    = "minedraft:job:%s:engines",     -- HASH   worker -> what it computes with and did here (JSON)
     identities = "minedraft:identities",         -- HASH   hash of (rows, defaults, model) -> job
     runnable   = "minedraft:runnable:%s",        -- ZSET   of one model: job -> its place in line, by priority, then turn;
                                                  --        only jobs with open shards, neither paused nor ended
@@ -35,7 +41,8 @@ local key = {
 -- From so many lost attempts on, a shard has its engine to itself, so that others are not taken down with it (and
 -- are not blamed): claim tells the worker.
 local SUSPECT = 2
--- With so many, it is split into single rows. (A single row with leases.CONDEMNED becomes an error row.)
+-- With so many, it is split into single rows. (A single row with leases.CONDEMNED becomes an error row. Rows that get one
+-- answer together count as one.)
 local SPLIT = 3
 -- Suspects wait behind all other shards of their job.
 local LAST = 2 ^ 40
@@ -124,6 +131,26 @@ local function close(job, shard)
     redis.call("HDEL", key.lost:format(job), shard)
 end
 
+-- Rows of a shard in groups: those that get one answer together, where a job has such, else each alone.
+local function answered_together(job, rows)
+    local dedupe = redis.call("HGET", key.job:format(job), "dedupe") == "1"
+    local groups, known = {}, {}
+    for at = 1, #rows, 2 do
+        local asked = dedupe and rows[at + 1]:find(',"url":"', 1, true) -- what is before it is no part of the request
+        local group = asked and known[rows[at + 1]:sub(asked)]
+        if not group then
+            group = {}
+            groups[#groups + 1] = group
+            if asked then
+                known[rows[at + 1]:sub(asked)] = group
+            end
+        end
+        group[#group + 1] = rows[at]
+        group[#group + 1] = rows[at + 1]
+    end
+    return groups
+end
+
 -- Makes a shard claimable whose worker or engine died with it; one that did so too often as single rows.
 local function attempt_lost(job, shard)
     local rows = redis.call("HGETALL", key.rows:format(job, shard))
@@ -133,13 +160,14 @@ local function attempt_lost(job, shard)
     end
     redis.call("HINCRBY", key.job:format(job), "attempts_lost", 1)
     local lost = redis.call("HINCRBY", key.lost:format(job), shard, 1)
-    if lost < SPLIT or #rows == 2 then
+    local groups = lost >= SPLIT and answered_together(job, rows)
+    if not groups or #groups == 1 then
         reopen(job, shard)
         return
     end
-    for at = 1, #rows, 2 do
+    for _, group in ipairs(groups) do
         local single = redis.call("HINCRBY", key.job:format(job), "shards", 1) - 1
-        redis.call("HSET", key.rows:format(job, single), rows[at], rows[at + 1])
+        redis.call("HSET", key.rows:format(job, single), unpack(group))
         redis.call("HSET", key.lost:format(job), single, lost)
         reopen(job, single)
     end
@@ -186,7 +214,7 @@ local function remove(job)
     if identity and redis.call("HGET", key.identities, identity) == job then
         redis.call("HDEL", key.identities, identity)
     end
-    for _, name in ipairs({ "job", "results", "finished", "taken", "failed" }) do
+    for _, name in ipairs({ "job", "results", "finished", "taken", "failed", "engines" }) do
         redis.call("UNLINK", key[name]:format(job))
     end
     for _, name in ipairs({ "jobs", "staging", "expiring" }) do

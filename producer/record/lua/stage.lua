@@ -1,38 +1,52 @@
--- Adds rows to a job that is still being submitted: one shard of good rows, and rows that were refused at intake.
+-- Adds rows to a job that is still being submitted: good rows of one shard, and rows that were refused at intake.
 -- Calls are numbered from 1, so that one whose answer was lost can be sent again.
--- ARGV: job, number of the call, shard, how many good rows, (index, row)..., (index, result line)...
---   ->  1, or 0 when the job is not being submitted (any more)
-local job, call, shard, good = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
-local state, calls = unpack(redis.call("HMGET", key.job:format(job), "state", "calls"))
-if state ~= "submitting" then
+-- ARGV: job, its producer, number of the call, digest of all rows that were read by then, shard,
+--       how many of the good rows are equal to an earlier one, their indices ("0,1,2"),
+--       the good rows (a line each), SHA-1 of these, (index, result line)...
+--   ->  1; 0 when the job is not being submitted (any more); -2 when another producer has taken it over
+local job, owner, call, digest, shard, copies, indices, lines, sum = unpack(ARGV, 1, 9)
+call = tonumber(call)
+local stored = redis.call("HMGET", key.job:format(job), "state", "owner", "calls", "rows", "copies", "shards",
+    "invalid", "done", "failed")
+if stored[2] and stored[2] ~= owner then
+    return -2
+end
+if stored[1] ~= "submitting" then
     return 0
 end
-if call <= tonumber(calls) then
+if call <= tonumber(stored[3]) then
     return 1
 end
-if call > calls + 1 then -- of calls sent together, the first may have found no script: all are to be sent again
+if call > stored[3] + 1 then -- of calls sent together, the first may have found no script: all are to be sent again
     return redis.error_reply("NOSCRIPT an earlier part of the job is missing")
 end
+if redis.sha1hex(lines) ~= sum then -- a producer that was torn out of writing has left something else in its place
+    return redis.error_reply("ERR the rows are damaged")
+end
+local rows, shards, good, bad = key.rows:format(job, shard), tonumber(stored[6]), {}, (#ARGV - 9) / 2
 redis.call("ZADD", key.staging, now_ms(), job)
-redis.call("HSET", key.job:format(job), "calls", call)
-local rows, results = key.rows:format(job, shard), key.results:format(job)
-local at = 5
-for _ = 1, good do
-    redis.call("HSET", rows, ARGV[at], ARGV[at + 1])
-    at = at + 2
+if indices ~= "" then
+    local at = 1
+    for index in indices:gmatch("%d+") do
+        local stop = lines:find("\n", at, true) or #lines + 1
+        good[#good + 1] = index
+        good[#good + 1] = lines:sub(at, stop - 1)
+        at = stop + 1
+    end
+    if redis.call("EXISTS", rows) == 0 then
+        redis.call("ZADD", key.open:format(job), shard, shard)
+        shards = shards + 1
+    end
+    redis.call("HSET", rows, unpack(good))
 end
-if good > 0 then
-    redis.call("ZADD", key.open:format(job), shard, shard)
-    redis.call("HINCRBY", key.job:format(job), "shards", 1)
-end
-local bad = 0
-while at < #ARGV do
-    redis.call("HSET", results, ARGV[at], ARGV[at + 1])
+for at = 10, #ARGV, 2 do
+    redis.call("HSET", key.results:format(job), ARGV[at], ARGV[at + 1])
     redis.call("RPUSH", key.finished:format(job), ARGV[at])
-    at, bad = at + 2, bad + 1
 end
-redis.call("HINCRBY", key.job:format(job), "rows", good + bad)
-for _, counter in ipairs({ "invalid", "done", "failed" }) do
-    redis.call("HINCRBY", key.job:format(job), counter, bad)
+redis.call("HSET", key.job:format(job), "calls", call, "digest", digest, "rows", stored[4] + #good / 2 + bad,
+    "copies", stored[5] + copies, "shards", shards, "invalid", stored[7] + bad, "done", stored[8] + bad,
+    "failed", stored[9] + bad)
+if call == 1 then
+    redis.call("HSET", key.job:format(job), "first", digest)
 end
 return 1

@@ -23,13 +23,13 @@ _OF_JOB = re.compile(r"minedraft:job:(?P<job>\w+)(:(?P<part>\w+))?")
 class Job:
     """A job to audit: its id, and where its rows and its results are.
 
-    `how` they were fetched: "input" and "completion" are orders of lines, "consume" moved them while the job ran.
+    `how` they were fetched: "input" and "done" are orders of lines, "consume" moved them while the job ran.
     """
 
     job_id: str
     input: Path
     results: Path
-    how: Literal["input", "completion", "consume"] = "input"
+    how: Literal["input", "done", "consume"] = "input"
     cancelled: bool = False
 
     @property
@@ -123,7 +123,7 @@ def _audit_job(made: Audit, redis: "Redis", job: Job, oracle: Oracle, failure: s
 def _audit_order(made: Audit, job: Job, asked: list[Asked], names: list[Any], ended: list[str]) -> None:
     """Find lines in another order than was asked for. (What was consumed has left no order to compare with.)"""
     expected = [row.custom_id or row.line for row in asked]
-    if job.how == "completion":
+    if job.how == "done":
         expected = [expected[int(index)] for index in ended if int(index) < len(expected)]
     if job.how == "consume" or Counter(names) - Counter(expected):
         return  # doubled, or nobody asked for them: found already

@@ -31,7 +31,7 @@ _QUEUE = f"minedraft:tokens:{MODEL}"
 _TOKENS = 12
 
 #: How the results of the jobs are fetched, in turns.
-_HOW: tuple[Literal["input", "consume", "completion"], ...] = ("input", "consume", "completion", "consume")
+_HOW: tuple[Literal["input", "consume", "done"], ...] = ("input", "consume", "done", "consume")
 
 #: How long nothing may end while rows wait and nothing is broken any more (seconds).
 _STALL_SECONDS = 60.0
@@ -217,7 +217,7 @@ class Storm:
 
     async def _retry(self) -> None:
         """Failed rows run again, and fail again: everything must be as if nobody had retried."""
-        job = self._fetched("completion")
+        job = self._fetched("done")
         asked = await asyncio.to_thread(lambda: list(read_input(job.input)))
         failures = sum(row.body is not None and self._oracle(row) is None for row in asked)
         await self._commands.retry(job.job_id, failures)

@@ -57,7 +57,7 @@ class Sound:
         redis.zadd("minedraft:jobs", {"a": 1})
         redis.rpush("minedraft:job:a:finished", *range(len(asked)))
 
-    def audit(self, how: Literal["input", "completion", "consume"] = "input", *, cancelled: bool = False) -> Audit:
+    def audit(self, how: Literal["input", "done", "consume"] = "input", *, cancelled: bool = False) -> Audit:
         path = self.input.with_suffix(".results")
         path.write_text("".join(json.dumps(result) + "\n" for result in self.results))
         return audit(self.redis, [Job("a", self.input, path, how, cancelled)], ORACLE)
@@ -162,10 +162,10 @@ def test_a_job_that_nobody_knows(sound: Sound) -> None:
 
 def test_the_order_in_which_rows_ended(sound: Sound) -> None:
     sound.end_in_another_order()
-    assert sound.audit("completion").clean
+    assert sound.audit("done").clean
     assert sound.audit("input").wrong == 1
     _swap(sound.results)
-    assert sound.audit("completion").wrong == 1
+    assert sound.audit("done").wrong == 1
 
 
 def test_a_consumed_job(sound: Sound) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from worker.engine.fake import FakeEngine
 from worker.engine.vllm import VllmEngine, VllmOptions
-from worker.engines import engine_factory
+from worker.engines import engine_factory, prepare
 from worker.settings import RunSettings
 
 
@@ -77,3 +77,10 @@ def test_the_fake_engine_needs_no_model(monkeypatch: pytest.MonkeyPatch) -> None
     engine = engine_factory(RunSettings(engine="fake", max_num_seqs=3))()
     assert isinstance(engine, FakeEngine)
     assert engine.capacity == 3
+
+
+def test_what_an_engine_computes_with_is_known_once_it_has_started() -> None:
+    prepared = prepare(RunSettings(model="m", mode="ar"))
+    assert (prepared.facts.model_path, prepared.facts.dtype) == ("m", "")
+    prepared.make()._on_start("float32", "c0ffee")  # type: ignore[attr-defined]
+    assert (prepared.facts.dtype, prepared.facts.revision) == ("float32", "c0ffee")

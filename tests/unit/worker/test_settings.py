@@ -109,5 +109,13 @@ def test_a_bad_file_is_one_line(text: bytes, word: str, tmp_path: Path) -> None:
         read_settings([])
 
 
+def test_the_producers_table_of_the_file_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "minedraft.toml").write_text(
+        'mode = "sd"\n[submit]\nttl = "7d"\nmodel = "other"\n[submit.defaults]\nn = 2\n'
+    )
+    settings = read_settings([])
+    assert (settings.mode, settings.model) == ("sd", None)
+
+
 def test_metrics_are_for_this_machine_alone_unless_asked() -> None:
     assert read_settings([]).metrics_host == "127.0.0.1"

@@ -1,16 +1,18 @@
 """A submission and the record agree on its rows, or there is no job."""
 
-import io
+import json
 from typing import Any
 
 import pytest
+from given_lines import GivenLines
 from redis.asyncio import Redis
 
-from producer.intake.submission import submit_lines
+from producer.intake.submission import DuplicateIds, submit_lines
+from producer.record import fetch
 from producer.record.connection import connect
-from producer.record.jobs import Submission, SubmissionLost
 from producer.record.keys import key
 from producer.record.models import Outcome, RowFault
+from producer.record.submission import Submission, SubmissionLost
 
 
 @pytest.mark.parametrize("lost", ["rows", "calls"])
@@ -33,4 +35,21 @@ async def test_a_record_that_went_back_is_no_job(redis_url: str, monkeypatch: py
 
 async def submit(redis: Redis) -> None:
     lines = b'{"prompt": "x"}\n' * 39 + b"{broken\n"
-    await submit_lines(redis, io.BytesIO(lines), model="target", name="test", new=False)
+    await submit_lines(redis, GivenLines(lines, reopens=False), model="target", name="test", new=False)
+
+
+async def test_rows_with_a_name_that_was_there_are_error_rows_where_that_is_wanted(redis_url: str) -> None:
+    lines = b"\n".join(b'{"custom_id": "%d", "prompt": "x"}' % (number % 30) for number in range(40))
+    async with connect(redis_url) as redis:
+        with pytest.raises(DuplicateIds, match="custom_id '0' is on line 1 and again on line 31"):
+            await submit_lines(redis, GivenLines(lines), model="target", name="test")
+        assert await redis.keys() == []
+        done = await submit_lines(redis, GivenLines(lines), model="target", name="test", on_duplicate="error-row")
+        assert (done.rows, done.invalid) == (40, 10)
+        found = [json.loads(line) async for line in fetch.results(redis, done.job_id, order="input")]
+    assert [line["custom_id"] for line in found] == [str(number) for number in range(10)]
+    assert found[3]["error"] == {
+        "code": "duplicate_custom_id",
+        "message": "custom_id '3' is on line 4 already",
+        "line": 34,
+    }

@@ -7,8 +7,9 @@ import pytest
 from redis.exceptions import RedisError
 from redis_servers import Server, failover, needs_redis_server, server, wait_for
 
+from producer.errors import RedisUnavailable
 from producer.record import scripts
-from producer.record.connection import RedisUnavailable, connect, plain_errors
+from producer.record.connection import connect, plain_errors
 from producer.record.trouble import Trouble, trouble
 
 

@@ -6,17 +6,16 @@ import random
 import re
 import subprocess
 from pathlib import Path
-from typing import Any, Literal
 
 import pytest
 from redis.asyncio import Redis
 
 from producer.cli.common import Refused
 from producer.cli.consumed_file import ConsumedFile
-from producer.record import consume, control, jobs, leases, scripts
-from producer.record.jobs import Submission
+from producer.record import consume, control, jobs, leases
 from producer.record.keys import key
 from producer.record.models import CHAT_URL, SHARD_ROWS, Outcome, Row, RowFault
+from producer.record.submission import Submission
 
 FAILED = RowFault("no", "no")
 
@@ -115,27 +114,6 @@ async def test_a_batch_is_bounded_in_bytes_and_never_empty(redis: Redis) -> None
         sizes.append(len(batch.lines))
         await consume.trim(redis, job, batch)
     assert sizes == [2] * 8
-
-
-@pytest.mark.parametrize("order", ["input", "completion"])
-async def test_results_are_read_in_pieces_bounded_in_bytes(
-    redis: Redis, monkeypatch: pytest.MonkeyPatch, order: Literal["input", "completion"]
-) -> None:
-    job = await submitted(redis, 3 * SHARD_ROWS)
-    await answer(redis, size=3 << 20)
-    await answer(redis)
-    pieces, run = [], scripts.run
-
-    async def counted(redis: Redis, name: str, *argv: str | int) -> Any:
-        found = await run(redis, name, *argv)
-        pieces.append(sum(map(len, found[1:])))
-        return found
-
-    monkeypatch.setattr(scripts, "run", counted)
-    lines = [line async for line in jobs.results(redis, job, order=order)]
-    assert [json.loads(line)["custom_id"] for line in lines] == [f"r{index}" for index in range(2 * SHARD_ROWS)]
-    assert len(pieces) == SHARD_ROWS // 2 + 1
-    assert max(pieces) < 7 << 20
 
 
 async def test_no_job_and_one_in_submission(redis: Redis) -> None:

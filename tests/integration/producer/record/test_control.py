@@ -7,11 +7,12 @@ from record_jobs import LEASE_MS, claimed, expire, finish, keys, nothing_to_clai
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
-from producer.record import control, jobs, leases, scripts
-from producer.record.jobs import JobOptions, Submission
+from producer.record import control, fetch, jobs, leases, scripts
+from producer.record.jobs import JobOptions
 from producer.record.keys import key
 from producer.record.leases import CONDEMNED, SUSPECT
 from producer.record.models import SHARD_ROWS, JobState, Outcome, RowFault
+from producer.record.submission import Submission, SubmissionLost
 
 
 async def test_a_cancelled_job_keeps_what_is_done_and_nothing_of_it_is_answered_any_more(redis: Redis) -> None:
@@ -29,13 +30,13 @@ async def test_a_cancelled_job_keeps_what_is_done_and_nothing_of_it_is_answered_
     assert await keys(redis, job) == {"", "results", "finished"}
     ended = await stats(redis, job)
     assert (ended.state, ended.done, ended.rows) == (JobState.CANCELLED, SHARD_ROWS, 3 * SHARD_ROWS)
-    assert len([line async for line in jobs.results(redis, job, order="input")]) == SHARD_ROWS
+    assert len([line async for line in fetch.results(redis, job, order="input")]) == SHARD_ROWS
 
 
 async def test_a_cancelled_submission_is_gone(redis: Redis) -> None:
     staged = await Submission.begin(redis, model="target", name="test")
     assert await control.cancel(redis, staged.job_id)
-    with pytest.raises(jobs.SubmissionLost):
+    with pytest.raises(SubmissionLost):
         await staged.commit("x", insist=False)
     assert await keys(redis, staged.job_id) == set()
 
@@ -96,14 +97,14 @@ async def test_failed_rows_alone_run_again_and_are_counted_once(redis: Redis) ->
     assert await control.retry(redis, job) == 0
     during = await stats(redis, job)
     assert (during.state, during.done, during.failed, during.ended) == (JobState.RUNNING, SHARD_ROWS + 2, 2, None)
-    assert len([line async for line in jobs.results(redis, job, order="completion")]) == SHARD_ROWS + 2
+    assert len([line async for line in fetch.results(redis, job, order="done")]) == SHARD_ROWS + 2
     again = [await claimed(redis), await claimed(redis)]
     assert [each.index for claim in again for each in claim.rows] == ends[:SHARD_ROWS] + ends[2 * SHARD_ROWS :]
     for claim in again:
         await finish(redis, claim)
     after = await stats(redis, job)
     assert (after.state, after.done, after.failed) == (JobState.COMPLETED, rows + 2, 2)
-    by_end = [line async for line in jobs.results(redis, job, order="completion")]
+    by_end = [line async for line in fetch.results(redis, job, order="done")]
     assert len(by_end) == len(set(by_end)) == rows + 2
     assert await keys(redis, job) == {"", "results", "finished"}
 
@@ -259,7 +260,7 @@ async def test_a_part_of_a_job_that_never_arrived_is_asked_for_again(redis: Redi
     staged = await Submission.begin(redis, model="target", name="test")
     for index in range(2 * SHARD_ROWS):
         await staged.add(row(index), row(index).to_json())
-    first, second = staged._calls
+    first, second = [("stage", call.argv(staged.job_id, staged.owner)) for call in staged._calls]
     with pytest.raises(NoScriptError, match="an earlier part"):
         await scripts.run_many(redis, [second])
     assert await scripts.run_many(redis, [first, second]) == [1, 1]
@@ -272,7 +273,7 @@ async def test_a_job_that_lacks_rows_is_not_started(redis: Redis) -> None:
     staged = await Submission.begin(redis, model="target", name="test")
     await staged.add(row(0), row(0).to_json())
     staged.rows += 1
-    with pytest.raises(jobs.SubmissionLost):
+    with pytest.raises(SubmissionLost):
         await staged.commit("x", insist=False)
     assert await nothing_to_claim(redis)
 
@@ -295,3 +296,16 @@ async def test_what_is_no_name_of_a_doomed_job_is_thrown_away(redis: Redis) -> N
     while await control.sweep(redis):
         pass
     assert await keys(redis, job) == {""}
+
+
+async def test_rows_that_were_damaged_on_their_way_are_refused(redis: Redis) -> None:
+    staged = await Submission.begin(redis, model="target", name="test")
+    for index in range(SHARD_ROWS):
+        await staged.add(row(index), row(index).to_json())
+    (call,) = staged._calls
+    argv = call.argv(staged.job_id, staged.owner)
+    with pytest.raises(ResponseError, match="the rows are damaged"):
+        await scripts.run(redis, "stage", *[part.replace(b"7", b"8") if part == argv[7] else part for part in argv])
+    assert (await stats(redis, staged.job_id)).rows == 0
+    await staged.commit("x", insist=False)
+    assert (await claimed(redis)).rows == [row(index) for index in range(SHARD_ROWS)]

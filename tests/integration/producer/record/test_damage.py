@@ -7,10 +7,10 @@ from redis.exceptions import ResponseError
 
 from producer.record import control, jobs, leases, scripts
 from producer.record.connection import connect
-from producer.record.jobs import Submission
 from producer.record.keys import key
 from producer.record.memory import memory
 from producer.record.models import SHARD_ROWS, JobState, Outcome
+from producer.record.submission import Submission
 
 
 @pytest.mark.parametrize("damaged", ["rows", "open", "epochs", "lost"])

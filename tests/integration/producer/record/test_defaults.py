@@ -1,10 +1,10 @@
 """What a job asks for on behalf of its rows: stored once, in every row that is claimed, part of what the job is."""
 
-import io
 import json
 from typing import Any
 
 import pytest
+from given_lines import GivenLines
 from record_jobs import claimed, expire
 from redis.asyncio import Redis
 
@@ -20,7 +20,7 @@ LINES = b"""
 
 
 async def submit(redis: Redis, defaults: dict[str, Any] | None) -> Submitted:
-    return await submit_lines(redis, io.BytesIO(LINES), model="target", name="test", new=False, defaults=defaults)
+    return await submit_lines(redis, GivenLines(LINES), model="target", name="test", new=False, defaults=defaults)
 
 
 async def test_a_row_has_its_jobs_defaults_where_it_says_nothing_itself(redis: Redis) -> None:

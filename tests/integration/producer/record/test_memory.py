@@ -6,9 +6,10 @@ import pytest
 from redis.asyncio import Redis
 
 from producer.record import consume, jobs, leases
-from producer.record.jobs import JobStatus, Submission
+from producer.record.jobs import JobStatus
 from producer.record.memory import memory
 from producer.record.models import CHAT_URL, Outcome, Row
+from producer.record.submission import Submission
 
 ROWS = 6000
 

@@ -6,11 +6,12 @@ import json
 import pytest
 from redis.asyncio import Redis
 
-from producer.record import jobs, leases
-from producer.record.jobs import JobStatus, Submission
+from producer.record import fetch, jobs, leases
+from producer.record.jobs import JobStatus
 from producer.record.keys import key
 from producer.record.leases import Claim
 from producer.record.models import CHAT_URL, SHARD_ROWS, JobState, Outcome, Row, RowFault
+from producer.record.submission import Submission, SubmissionLost
 
 LEASE_MS = 60_000
 
@@ -80,7 +81,7 @@ async def test_a_discarded_submission_leaves_nothing(redis: Redis) -> None:
         await staged.refuse(Outcome.failed_row(index, 1, None, RowFault("bad", "bad")))
     await staged.discard()
     assert await redis.keys() == []
-    with pytest.raises(jobs.SubmissionLost):
+    with pytest.raises(SubmissionLost):
         await staged.commit("x", insist=False)
 
 
@@ -93,7 +94,7 @@ async def test_what_a_dead_producer_staged_is_removed_by_the_next_submission(red
     await redis.zadd(key("staging"), {left.job_id: 1})
     await submitted(redis, 1)
     assert await redis.keys(f"*{left.job_id}*") == []
-    with pytest.raises(jobs.SubmissionLost):
+    with pytest.raises(SubmissionLost):
         await left.commit("x", insist=False)
     await alive.add(row(0), row(0).to_json())
     await alive.commit("y", insist=False)
@@ -121,7 +122,7 @@ async def test_refused_rows_count_as_failed_and_have_results(redis: Redis) -> No
     before = await stats(redis, job)
     assert (before.rows, before.done, before.failed, before.invalid) == (2, 1, 1, 1)
     await finished(redis, await claimed(redis))
-    lines = [json.loads(line) async for line in jobs.results(redis, job, order="input")]
+    lines = [json.loads(line) async for line in fetch.results(redis, job, order="input")]
     assert lines[0]["custom_id"] is None
     assert lines[0]["error"]["line"] == 7
     assert lines[1]["custom_id"] == "r1"
@@ -137,7 +138,7 @@ async def test_a_row_is_counted_once_however_often_it_is_written(redis: Redis) -
     assert await leases.finish(redis, [(claim.lease, ends)]) == [1]
     assert await leases.finish(redis, [(claim.lease, ends)]) == [None], "the shard is finished, its lease gone"
     assert (await stats(redis, job)).done == 3
-    assert len([line async for line in jobs.results(redis, job, order="completion")]) == 3
+    assert len([line async for line in fetch.results(redis, job, order="done")]) == 3
 
 
 async def test_only_unfinished_rows_run_again_after_a_lease_ran_out(redis: Redis) -> None:
@@ -247,7 +248,7 @@ async def test_results_in_both_orders_page_by_page(redis: Redis) -> None:
         backwards = [end(each) for each in reversed(claim.rows)]
         ends += [each.index for each in backwards]
         await leases.finish(redis, [(claim.lease, backwards)])
-    completion = [json.loads(line)["custom_id"] async for line in jobs.results(redis, job, order="completion")]
+    completion = [json.loads(line)["custom_id"] async for line in fetch.results(redis, job, order="done")]
     assert completion == [f"r{index}" for index in ends]
-    by_input = [json.loads(line)["custom_id"] async for line in jobs.results(redis, job, order="input")]
+    by_input = [json.loads(line)["custom_id"] async for line in fetch.results(redis, job, order="input")]
     assert by_input == [f"r{index}" for index in range(rows)]

@@ -66,6 +66,20 @@ async def test_without_max_tokens_the_context_is_the_limit(
     assert answer.prompt_tokens + answer.completion_tokens == CONTEXT
 
 
+@pytest.mark.parametrize("row", [chat, completion])
+async def test_a_long_prompt_that_is_truncated_leaves_room_for_its_answer(
+    engine: EngineSupervisor, row: Callable[..., Row]
+) -> None:
+    """What `producer submit --truncate-prompts 1000` asks for."""
+    kept = {"truncate_prompt_tokens": 1000, "truncation_side": "left"}
+    for most in ({"max_tokens": 8}, {}):
+        answer = await engine.answer(row("x " * CONTEXT, temperature=0, ignore_eos=True, **kept, **most))
+        assert answer.prompt_tokens == 1000
+        assert answer.completion_tokens == most.get("max_tokens", CONTEXT - 1000)
+    with pytest.raises(RowError):  # vLLM's "as long as the context" leaves no room unless max_tokens is said
+        await engine.answer(row("x " * CONTEXT, truncate_prompt_tokens=-1))
+
+
 async def test_several_answers_and_logprobs_and_structure(engine: EngineSupervisor) -> None:
     several = await engine.answer(completion(n=3, max_tokens=4, logprobs=2, ignore_eos=True))
     assert [choice["index"] for choice in several.body["choices"]] == [0, 1, 2]
@@ -98,7 +112,7 @@ async def test_several_answers_and_logprobs_and_structure(engine: EngineSupervis
          "invalid_request", ""),
         (chat(model="gpt-4"), "model_not_found", "'tiny'"),
         (chat(stream=True), "streaming_not_supported", "stream"),
-        (chat(guided_json={}), "unknown_parameter", "'guided_json'"),
+        (chat(guided_json={}), "unknown_parameter", '"guided_json"'),
         (Row(0, 1, "a", "/v1/embeddings", {}), "unsupported_url", "/v1/embeddings"),
     ],
 )  # fmt: skip

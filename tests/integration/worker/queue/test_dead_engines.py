@@ -7,10 +7,10 @@ import pytest
 from queue_bench import Bench, lines, state, submit, until_true
 
 from producer.record import leases
-from producer.record.jobs import Submission
 from producer.record.keys import key
 from producer.record.leases import CONDEMNED
 from producer.record.models import CHAT_URL, SHARD_ROWS, JobState, Row
+from producer.record.submission import Submission
 from worker.engine.protocol import EngineDead
 
 

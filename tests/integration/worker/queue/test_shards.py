@@ -138,7 +138,10 @@ async def test_an_outcome_that_waits_for_redis_is_held_by_the_buffer_alone(
         gc.collect()
         return {each.line for each in gc.get_objects() if isinstance(each, Outcome)}  # a line has an id that is unique
 
-    of_other_tests = outcomes()
+    def answers() -> int:
+        return sum(isinstance(each, Answer) for each in gc.get_objects())
+
+    of_other_tests, their_answers = outcomes(), answers()
     waiting, redis_is_back = [], asyncio.Event()
 
     async def put(_: Lease, outcome: Outcome) -> bool:
@@ -152,6 +155,7 @@ async def test_an_outcome_that_waits_for_redis_is_held_by_the_buffer_alone(
     running = asyncio.create_task(worker.runner.run_token("t"))
     await until_true(lambda: len(waiting) == 8)
     assert outcomes() <= of_other_tests
+    assert answers() <= their_answers
     redis_is_back.set()
     worker.runner.drain()
     await running

@@ -29,6 +29,8 @@ def test_json_may_be_in_a_file_and_a_template_is_a_default_like_others(tmp_path:
     [
         ("{oops}", None, "--defaults: it is not JSON"),
         ('{"model": "m"}', None, '--defaults: "model" cannot be a default: --model'),
+        ('{"temprature": 1}', None, '--defaults: rows have no parameter "temprature"; did you mean "temperature"?'),
+        ('{"temperature": "hot"}', None, '--defaults: "temperature" must be a number from 0 to 2, not "hot"'),
         (None, "{oops}", "--chat-template-kwargs: it is not JSON"),
         ('{"chat_template_kwargs": {}}', "{}", '--defaults has "chat_template_kwargs" already'),
     ],
@@ -58,3 +60,50 @@ def test_all_options_together_are_limited(tmp_path: Path) -> None:
     (tmp_path / "template").write_text(third + "x" * 120)
     with pytest.raises(Refused, match="the defaults of all rows: they have "):
         job_defaults(*fits)
+
+
+def test_settings_win_over_defaults_and_these_over_what_is_under_them(tmp_path: Path) -> None:
+    (tmp_path / "d.toml").write_text('temperature = 0.5\nseed = 1\nstop = ["a"]\n')
+    under = {"temperature": 1, "top_p": 0.5}
+    settings = ["seed=2", "user=a=b", 'response_format={"type": "text"}', 'stop="3"', "ignore_eos=true"]
+    assert job_defaults(str(tmp_path / "d.toml"), settings=settings, under=under) == {
+        "temperature": 0.5,
+        "top_p": 0.5,
+        "seed": 2,
+        "user": "a=b",
+        "response_format": {"type": "text"},
+        "stop": "3",
+        "ignore_eos": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("temperature", "'temperature' is not NAME=VALUE"),
+        ("=1", "'=1' is not NAME=VALUE"),
+        ("maxtokens=1", '--set: rows have no parameter "maxtokens"; did you mean "max_tokens"?'),
+        ("temperature=hot", '--set: "temperature" must be'),
+        ("model=m", '--set: "model" cannot be a default'),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(setting: str, words: str) -> None:
+    with pytest.raises(Refused) as refused:
+        job_defaults(settings=[setting])
+    assert words in str(refused.value)
+
+
+def test_prompts_are_cut_at_their_beginning_unless_told_otherwise() -> None:
+    assert job_defaults(truncate=9) == {"truncate_prompt_tokens": 9, "truncation_side": "left"}
+    right = job_defaults('{"truncation_side": "right"}', truncate=9)
+    assert right == {"truncate_prompt_tokens": 9, "truncation_side": "right"}
+    with pytest.raises(Refused, match="--truncate-prompts: 0 tokens"):
+        job_defaults(truncate=0)
+    with pytest.raises(Refused, match=r"has .truncate_prompt_tokens. already"):
+        job_defaults('{"truncate_prompt_tokens": 3}', truncate=9)
+
+
+def test_a_toml_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "d.toml").write_text("temperature = \n")
+    with pytest.raises(Refused, match=r"--defaults: .*d.toml is not TOML"):
+        job_defaults(str(tmp_path / "d.toml"))

@@ -35,6 +35,14 @@ def test_what_is_a_rows_own_is_no_default(name: str) -> None:
         check_defaults({"temperature": 0, name: None})
 
 
+def test_a_default_must_be_one_that_some_row_could_have() -> None:
+    check_defaults({"tools": [], "suffix": "x", "logprobs": 5, "temperature": None})  # each of one URL at least
+    for asked, code in (({"temprature": 1}, "unknown_parameter"), ({"temperature": "hot"}, "invalid_request")):
+        with pytest.raises(Refused) as refused:
+            check_defaults(asked)
+        assert refused.value.fault.code == code
+
+
 def test_what_is_stored_has_a_limit_in_characters_however_it_was_spelled() -> None:
     around = len('{"user":""}')
     check_size({"user": "é" * (MAX_CHARACTERS - around)})

@@ -33,14 +33,18 @@ def lines(data: bytes, **options) -> list[Line | TooLong]:
     ],
 )
 def test_which_lines_a_file_has(data, expected):
-    assert lines(data) == expected
+    assert lines(data) == [Line(*one) for one in expected]
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n"])
 def test_the_limit_is_inclusive_and_leaves_the_next_line_alone(ending):
-    assert lines(b"x" * 10 + ending, limit=10) == [(1, b"x" * 10)]
+    assert lines(b"x" * 10 + ending, limit=10) == [Line(1, b"x" * 10)]
     assert lines(b"x" * 11 + ending, limit=10) == [TooLong(1, 11, 10)]
-    assert lines(b"x" * 11 + b"\nb" + ending, limit=10) == [TooLong(1, 11, 10), (2, b"b")]
+    assert lines(b"x" * 11 + b"\nb" + ending, limit=10) == [TooLong(1, 11, 10), Line(2, b"b")]
+
+
+def test_each_line_says_which_file_it_is_from():
+    assert lines(b"a\n" + b"x" * 11, file="f", limit=10) == [Line(1, b"a", "f"), TooLong(2, 11, 10, "f")]
 
 
 def test_a_giant_line_is_never_held_in_memory(tmp_path):
@@ -54,7 +58,8 @@ def test_a_giant_line_is_never_held_in_memory(tmp_path):
     tracemalloc.start()
     try:
         with path.open("rb") as file:
-            assert list(numbered_lines(file, limit=2**20)) == [(1, b"first"), TooLong(2, size, 2**20), (3, b"last")]
+            got = list(numbered_lines(file, limit=2**20))
+        assert got == [Line(1, b"first"), TooLong(2, size, 2**20), Line(3, b"last")]
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     finally:
         tracemalloc.stop()
@@ -65,9 +70,9 @@ def test_lines_arrive_while_the_writer_is_still_writing():
     with os.fdopen(read_end, "rb") as reader, os.fdopen(write_end, "wb", buffering=0) as writer:
         writer.write(b"one\ntw")
         stream = numbered_lines(reader)
-        assert next(stream) == (1, b"one")
+        assert next(stream) == Line(1, b"one")
         writer.write(b"o\n")
-        assert next(stream) == (2, b"two")
+        assert next(stream) == Line(2, b"two")
 
 
 @given(st.lists(st.binary(max_size=12).filter(lambda part: b"\n" not in part)), st.integers(1, 12))

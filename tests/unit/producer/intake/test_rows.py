@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from producer.intake.lines import Line, TooLong
 from producer.intake.rows import MAX_CUSTOM_ID_CHARS, Reject, parse_line
-from producer.record.models import CHAT_URL, COMPLETIONS_URL, Row
+from producer.record.models import CHAT_URL, COMPLETIONS_URL, Row, RowFault
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 
@@ -46,6 +46,14 @@ class TestAccepted:
     def test_a_batch_line_without_custom_id_is_named_by_its_line(self):
         assert parse(without(batch(), "custom_id")).custom_id == "row-7"
 
+    def test_in_a_job_of_several_files_names_are_implied_by_file_and_line(self):
+        assert parse_line(Line(7, b'{"prompt": "Hi"}', "a/b.jsonl"), 3) == Row(
+            3, 7, "a/b.jsonl:7", COMPLETIONS_URL, {"prompt": "Hi"}, "a/b.jsonl"
+        )
+        refused = parse_line(Line(7, b'{"prompt": ""}', "b.jsonl"), 3)
+        assert (refused.custom_id, refused.line, refused.file) == ("b.jsonl:7", 7, "b.jsonl")
+        assert parse_line(TooLong(7, 11, 10, "b.jsonl"), 3).file == "b.jsonl"
+
     def test_the_unused_one_of_prompt_and_messages_may_be_null(self):
         assert parse({"prompt": None, "messages": MESSAGES}).url == CHAT_URL
 
@@ -64,15 +72,18 @@ class TestAccepted:
         assert parse({"prompt": "Hi", "custom_id": custom_id}).custom_id == custom_id
 
     def test_numbers_up_to_64_bits_and_paired_surrogates(self):
-        row = parse('{"prompt": "\\ud83d\\ude00", "seed": -9223372036854775808, "x": [9223372036854775807, 1.5e300]}')
-        assert row.body == {"prompt": "😀", "seed": -(2**63), "x": [2**63 - 1, 1.5e300]}
+        row = parse(
+            '{"prompt": "\\ud83d\\ude00", "seed": -9223372036854775808, "logit_bias": {"9": 9223372036854775807}}'
+        )
+        assert row.body == {"prompt": "😀", "seed": -(2**63), "logit_bias": {"9": 2**63 - 1}}
+        assert parse('{"prompt": "Hi", "length_penalty": 1.5e300}').body["length_penalty"] == 1.5e300
 
     def test_a_hundred_levels_of_nesting(self):
         nested: object = "x"
-        for _ in range(99):
+        for _ in range(98):
             nested = [nested]
-        assert isinstance(parse({"prompt": "Hi", "x": nested}), Row)
-        assert parse({"prompt": "Hi", "x": [nested]}).fault.code == "nested_too_deep"
+        assert isinstance(parse({"prompt": "Hi", "kv_transfer_params": {"x": nested}}), Row)
+        assert parse({"prompt": "Hi", "kv_transfer_params": {"x": [nested]}}).fault.code == "nested_too_deep"
         assert isinstance(parse({"prompt": "[{" * 5000}), Row)
 
     def test_line_separators_and_white_space_around(self):
@@ -163,9 +174,9 @@ REFUSED = {
     "no tokens": ({"prompt": []}, "row-7", "empty_prompt", '"prompt" is empty'),
     "an empty one": ({"prompt": ["a", ""]}, "row-7", "empty_prompt", "holds an empty prompt"),
     "one without tokens": ({"prompt": [[1], []]}, "row-7", "empty_prompt", "holds an empty prompt"),
-    "stream": ({"prompt": "x", "stream": True}, "row-7", "stream_not_supported", "false"),
-    "stream 1": (batch(body={"messages": MESSAGES, "stream": 1}), "a", "stream_not_supported", "false"),
-    "stream text": ({"prompt": "x", "stream": "true"}, "row-7", "stream_not_supported", "false"),
+    "stream": ({"prompt": "x", "stream": True}, "row-7", "streaming_not_supported", "false"),
+    "stream 1": (batch(body={"messages": MESSAGES, "stream": 1}), "a", "streaming_not_supported", "false"),
+    "stream text": ({"prompt": "x", "stream": "true"}, "row-7", "streaming_not_supported", "false"),
 }
 
 
@@ -230,3 +241,9 @@ def test_fuzzed_lines_have_outcomes_of_every_kind():
 @given(st.lists(st.sampled_from(["[", '{"a":', "]", "}", "1", ",", '"', "\\", "\x1b", "\ufeff"]), max_size=40))
 def test_any_pieces_of_json_have_an_outcome(pieces):
     check_storable("".join(pieces).encode())
+
+
+def test_a_fault_that_reading_found_holds_and_the_line_keeps_its_name():
+    fault = RowFault("missing_prompt", "the row has no value")
+    assert parse_line(Line(7, b'{"custom_id":"a","prompt":"x"}', "", fault), 3) == Reject(3, 7, "a", fault)
+    assert parse_line(Line(7, b'{"row":["x"]}', "f", fault), 3) == Reject(3, 7, "f:7", fault, "f")

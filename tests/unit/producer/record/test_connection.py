@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from redis.asyncio.sentinel import MasterNotFoundError
 
-from producer.record.connection import Patience, RedisUnavailable, connect, heed_cancel, shown, told
+from producer.errors import RedisUnavailable
+from producer.record.connection import Patience, connect, heed_cancel, shown, told
 from producer.record.failover import SentinelPool
 
 

@@ -11,10 +11,20 @@ from producer.record.models import CHAT_URL, Answer, JobState, Outcome, Row, Row
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-@given(texts, st.dictionaries(texts, st.none() | st.booleans() | st.integers() | texts))
+@given(texts, st.dictionaries(texts, st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | texts))
 def test_a_row_survives_the_wire(custom_id: str, body: dict[str, object]) -> None:
     row = Row(index=3, line=7, custom_id=custom_id, url=CHAT_URL, body=body)
     assert Row.from_json(3, row.to_json().encode()) == row
+    assert "file" not in json.loads(row.to_json())
+
+
+def test_a_row_of_several_files_says_which() -> None:
+    row = Row(3, 7, "a", CHAT_URL, {}, "x.jsonl")
+    assert Row.from_json(3, row.to_json()) == row
+    with pytest.raises(ValueError, match="wrong type"):
+        Row.from_json(3, row.to_json().replace('"x.jsonl"', "null"))
+    error = json.loads(Outcome.failed_row(4, 9, None, RowFault("invalid_json", "not JSON"), "x.jsonl").line)["error"]
+    assert error == {"code": "invalid_json", "message": "not JSON", "line": 9, "file": "x.jsonl"}
 
 
 def test_what_a_row_says_itself_holds_over_its_jobs_defaults() -> None:

@@ -38,7 +38,7 @@ def test_a_bad_row_is_refused_with_a_reason(bad: Row, code: str, words: list[str
 
 def test_an_unknown_parameter_is_named() -> None:
     check_fields(row(seed=1), {"seed"})
-    with pytest.raises(RowError, match="'guided_json'") as refused:
+    with pytest.raises(RowError, match='"guided_json"') as refused:
         check_fields(row(seed=1, guided_json={}), {"seed"})
     assert refused.value.fault.code == "unknown_parameter"
 

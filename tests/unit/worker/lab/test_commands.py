@@ -33,7 +33,7 @@ def measured(tmp_path: Path) -> Path:
         (["--virtual", "flat:25"], "is not flat:V,t"),
         (["--model", "/x"], "--model and --draft-model go together"),
         (["--virtual", "flat:25,10", "--categories", "poetry"], "no category 'poetry'"),
-        (["--virtual", "flat:25,10", "--prompts", "/nowhere.jsonl"], "cannot read /nowhere.jsonl"),
+        (["--virtual", "flat:25,10", "--prompts", "/nowhere.jsonl"], "/nowhere.jsonl: there is no such file"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_line(

@@ -88,7 +88,7 @@ def identity(model: str, defaults: dict[str, Any], *rows: Row) -> str:
     """As `producer submit` makes it."""
     digest = JobDigest()
     for row in rows:
-        digest.update(row.to_json())
+        digest.update(row.to_json().encode())
     return digest.hexdigest(model, defaults)
 
 

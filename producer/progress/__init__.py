@@ -1,0 +1,1 @@
+"""How fast a job goes and when it will be done: pure computation on what Redis has been seen to hold."""

@@ -1,0 +1,1 @@
+"""Results as files: their shapes, how they are written, and the manifest that goes with them."""
