@@ -177,18 +177,23 @@ async def redis_alone(measure: Measure, file: Path) -> Measured:
     """The calls that a submission makes, prepared; a batch of them at a time, as it sends them."""
     staged = await Submission.begin(measure.redis, model=TARGET, name="bench")
     packing = Packing(Submission.BUFFERED_BYTES)
-    calls: list[scripts.Call] = []
-    batches, size = [calls], 0
+    batches: list[list[scripts.Call]] = [[]]
+    size = 0
+
+    def cut() -> None:
+        if (call := packing.cut("0" * 64)) is not None:
+            batches[-1].append(("stage", call.argv(staged.job_id, staged.owner)))
+
     for _, row in read_rows(open_source([str(file)]), "refuse"):
         assert isinstance(row, Row)
         text = row.to_json().encode()
         size += len(text)
         if packing.add(row.index, text):
-            calls += [("stage", call.argv(staged.job_id, staged.owner)) for call in packing.cut("0" * 64)]
+            cut()
         if size > Submission.BUFFERED_BYTES:
-            calls, size = [], 0
-            batches.append(calls)
-    calls += [("stage", call.argv(staged.job_id, staged.owner)) for call in packing.cut("0" * 64)]
+            batches.append([])
+            size = 0
+    cut()
 
     async def send() -> None:
         for batch in batches:

@@ -1,10 +1,11 @@
 """The producer for programs: `async with Client() as client: job = await client.submit("rows.jsonl")`."""
 
 import logging
+import math
 from collections.abc import AsyncIterable, Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from typing import Any, Literal, Self
+from typing import Any, Self, get_args
 
 from producer.errors import Refused
 from producer.intake import refused
@@ -12,6 +13,7 @@ from producer.intake.defaults import check_defaults, check_size
 from producer.intake.feed import Feed, pump, read_apart
 from producer.intake.given import Submittable, source_of
 from producer.intake.in_memory import ROWS
+from producer.intake.reading import OnDuplicate
 from producer.intake.sources import Source, SourceError
 from producer.intake.submission import AppendRefused, DuplicateIds, NothingReadable, Submitted, submit_lines
 from producer.job import Job, Link
@@ -91,7 +93,7 @@ class Client:
         max_error_rate: float | None = None,
         ttl: float | timedelta | None = None,
         defaults: Mapping[str, Any] | None = None,
-        on_duplicate: Literal["refuse", "error-row"] = "refuse",
+        on_duplicate: OnDuplicate = "refuse",
         dedupe: bool = False,
         append: str | None = None,
     ) -> Job:
@@ -120,6 +122,8 @@ class Client:
             RedisUnavailable: Redis cannot be reached; nothing can run before the same is submitted again.
             OSError: a file cannot be read.
         """
+        if on_duplicate not in get_args(OnDuplicate):
+            raise Refused(f"on_duplicate: {on_duplicate!r} is neither {' nor '.join(map(repr, get_args(OnDuplicate)))}")
         options = job_options(priority, max_error_rate, ttl)
         asked = dict(defaults or {})
         _check_asked(asked)
@@ -204,6 +208,8 @@ def job_options(priority: int, max_error_rate: float | None, ttl: float | timede
     if max_error_rate is not None and not 0 <= max_error_rate <= 1:
         raise Refused(f"max_error_rate: {max_error_rate} is not in 0 to 1")
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if seconds is not None and not math.isfinite(seconds):
+        raise Refused(f"ttl: {seconds} is no number of seconds; None keeps the job until it is purged")
     if seconds is not None and seconds < 1:
         raise Refused(f"ttl: {seconds:g} s would remove the job before anybody has its results")
     return JobOptions(priority, max_error_rate, None if seconds is None else int(seconds))

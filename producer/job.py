@@ -10,19 +10,17 @@ from typing import Any, ParamSpec, TypeVar
 from redis.asyncio import Redis
 
 from producer.errors import JobPaused, NoSuchJob, Refused
+from producer.following import POLL_SECONDS, looks
 from producer.intake.submission import Submitted
 from producer.record import control, fetch, jobs
 from producer.record.connection import plain_errors
-from producer.record.fetch import Moved, Order, Place
+from producer.record.fetch import Moved, Order
 from producer.record.jobs import JobStatus
 from producer.record.models import JobState
 from producer.record.outage import ANY_WEATHER, outlast
 from producer.result import Result, result_of
 from producer.results.shapes import split_lines
 from producer.stopped import stopped_itself, why_stopped
-
-#: How often Redis is asked by one who waits.
-POLL_SECONDS = 0.25
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,23 +89,17 @@ class Job:
         async with self._link.plainly():
             if follow and order == "input":
                 await self.wait()
-            place = Place()
-            while True:
-                job = self._there(await self._ask(jobs.status))  # before its rows: none ends in between
-                try:
-                    page = await self._link.patiently(fetch.page, self._link.redis, self.id, place, order=order)
-                except Moved as moved:
-                    raise Refused(f"{moved}; read them again") from None
-                page = self._there(page)
-                if page.count:
-                    yield [result_of(line) for line in split_lines(page.lines)]
-                if page.end.at != place.at:
-                    place = page.end
-                elif job.state.ended or not follow:
-                    return
-                else:
-                    self._heed_pause(job)
-                    await asyncio.sleep(POLL_SECONDS)
+            link = self._link
+            place = await link.patiently(fetch.first, link.redis, self.id, order=order)
+            try:
+                async with aclosing(looks(link, link.redis, self.id, place, order=order, follow=follow)) as found:
+                    async for job, page in found:
+                        if page.count:
+                            yield [result_of(line) for line in split_lines(page.lines)]
+                        elif follow:
+                            self._heed_pause(job)
+            except Moved as moved:
+                raise Refused(f"{moved}; read them again") from None
 
     async def progress(self, *, every: float = 1.0) -> AsyncGenerator[JobStatus, None]:
         """Where the job stands, now and every so many seconds, up to its end, whose status is the last.
@@ -207,7 +199,7 @@ class Job:
         async with self._link.plainly():
             job = await self.status()
             if not await control.purge(self._link.redis, self.id):
-                raise Refused(f"job {self.id} is {job.state}; `producer cancel {self.id}` would end it")
+                raise not_ended(job)
             while await control.sweep(self._link.redis):
                 pass
 
@@ -224,10 +216,15 @@ class Job:
             raise JobPaused(why_stopped(job))
 
 
+def not_ended(job: JobStatus) -> Refused:
+    """Why a job is not purged."""
+    return Refused(f"job {job.job_id} is {job.state}; `producer cancel {job.job_id}` would end it")
+
+
 def _why_no_retry(job: JobStatus) -> str:
     if job.state is JobState.CANCELLED:
         return "it is cancelled (the same file submitted again is a new job)"
     if not job.failed:
         return "none has failed"
     consumed = " or were consumed" if job.consumed else ""
-    return f"the {job.failed} that failed were refused at submission{consumed} (see the results)"
+    return f"the {job.failed} that failed were refused at submission{consumed}; `producer errors {job.job_id}` says why"

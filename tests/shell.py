@@ -111,7 +111,7 @@ class Shell:
     def results(self, job: str, *arguments: str, order: str = "input") -> list[dict[str, Any]]:
         """The job's results, read back from the file that `producer results` wrote."""
         path = self.folder / f"{job}.jsonl"
-        self.producer("results", job, "-o", path, "--order", order, "--no-manifest", *arguments)
+        self.producer("results", job, "-o", path, "--order", order, "--no-manifest", "--overwrite", *arguments)
         return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
     def worker(self, *arguments: str) -> Worker:

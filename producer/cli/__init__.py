@@ -18,8 +18,3 @@ app = typer.Typer(
 @app.callback()
 def _group() -> None:
     """Makes typer build a group: its commands are in the table."""
-
-
-def main() -> None:
-    """The console script."""
-    app()

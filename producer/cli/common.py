@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import Coroutine
 from enum import IntEnum
@@ -64,6 +65,7 @@ JobArgument = Annotated[
 
 def run(command: Coroutine[Any, Any, int]) -> None:
     """Run a command to its exit code; whatever goes wrong is one line on standard error."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # until here it ended the program at once
     try:
         code = asyncio.run(command)
     except Refused as error:

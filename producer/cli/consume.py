@@ -7,7 +7,8 @@ from redis.asyncio import Redis
 
 from producer.cli.common import ExitCode, Refused, find_job, say
 from producer.cli.consumed_file import ConsumedFile
-from producer.cli.waiting import POLL_SECONDS, Doubts
+from producer.cli.waiting import Doubts
+from producer.following import POLL_SECONDS
 from producer.record import consume, jobs
 from producer.record.consume import Batch
 from producer.record.jobs import JobStatus

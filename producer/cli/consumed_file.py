@@ -10,6 +10,7 @@ from pathlib import Path
 
 from producer.cli.common import Refused
 from producer.record.consume import Batch
+from producer.results.outputs import sync_folder
 
 
 class ConsumedFile:
@@ -45,7 +46,7 @@ class ConsumedFile:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise Refused(f"{path} is being written by another `producer results --consume`") from None
-            _sync_folder(path)
+            sync_folder(path)
             file = cls(path, job_id, descriptor)
             with file._reader:
                 try:
@@ -148,12 +149,3 @@ class ConsumedFile:
 
 def _encoded(line: str) -> bytes:
     return line.encode(errors="surrogateescape") + b"\n"  # what is no text in Redis stays as it is
-
-
-def _sync_folder(path: Path) -> None:
-    """A new file survives a power cut only if its folder is on the disk, too."""
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -128,11 +128,19 @@ def _settings(settings: Sequence[str]) -> dict[str, Any]:
         name, equals, text = setting.partition("=")
         if not name or not equals:
             raise common.Refused(f"--set: {setting!r} is not NAME=VALUE, as in temperature=0.7")
-        try:
-            asked[name] = strict_json.parse(text)
-        except Refused:
-            asked[name] = text
+        asked[name] = _checked_value(name, text)
     return _checked("--set", lambda: asked, check_defaults)
+
+
+def _checked_value(name: str, text: str) -> Any:
+    """What VALUE spells: JSON, or else a text; but what seems to be JSON must be."""
+    try:
+        return strict_json.parse(text)
+    except Refused as refused:
+        if refused.fault.code == "invalid_json" and not text.lstrip().startswith(("{", "[", '"')):
+            return text
+        message = refused.fault.message.replace("the line", "the value", 1)
+        raise common.Refused(f"--set {name}: {message}") from None
 
 
 def _checked(

@@ -1,11 +1,15 @@
 """`producer submit --dry-run`: what would become of the input, without a Redis."""
 
+import json
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from shutil import copyfileobj
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any
 
-from producer.cli.common import ExitCode, fail, print_json, say
+from producer.cli.common import ExitCode, escaped, fail, say
 from producer.intake.parameters import check_parameters
 from producer.intake.reading import DUPLICATE, OnDuplicate, read_rows
 from producer.intake.refused import Refused
@@ -15,6 +19,9 @@ from producer.record.models import CHAT_URL, Row, RowFault
 
 #: Bad lines that are told unless all are asked for.
 SHOWN = 20
+
+#: Characters of JSON about bad lines that stay in memory; more are in a temporary file until they are printed.
+_IN_MEMORY = 1 << 20
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
@@ -73,21 +80,27 @@ def dry_run(
     Raises:
         SourceError, OSError: the input cannot be read.
     """
-    told: list[dict[str, Any]] = []
+    told = 0
+    with SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8") as errors:
 
-    def tell(row: Reject) -> None:
-        if everything or len(told) < SHOWN:
-            place = {"file": row.file or source.name, "line": row.line}
-            told.append({**place, "code": row.fault.code, "message": row.fault.message})
-            if not as_json:
-                say("{file}:{line}: {code}: {message}".format(**told[-1]))
+        def tell(row: Reject) -> None:
+            nonlocal told
+            if told == SHOWN and not everything:
+                return
+            told += 1
+            file, fault = row.file or source.name, row.fault
+            if as_json:
+                error = {"file": file, "line": row.line, "code": fault.code, "message": fault.message}
+                errors.write(", " * (told > 1) + escaped(json.dumps(error, ensure_ascii=False)))
+            else:
+                say(f"{file}:{row.line}: {fault.code}: {fault.message}")
 
-    survey, seems = _surveyed(source, defaults, tell)
-    refusal = _refusal(survey, on_duplicate, seems)
-    if as_json:
-        print_json(_object(survey, told, refusal))
-    else:
-        _say(survey, source.name, len(told))
+        survey, seems = _surveyed(source, defaults, tell)
+        refusal = _refusal(survey, on_duplicate, seems)
+        if as_json:
+            _print(_object(survey, refusal), errors)
+        else:
+            _say(survey, source.name, told)
     if refusal:
         return fail(f"{source.name}: {refusal}", ExitCode.USAGE)
     return ExitCode.SOME_ROWS_FAILED if survey.invalid else ExitCode.FINE
@@ -163,7 +176,15 @@ def _say(survey: Survey, name: str, told: int) -> None:
         say(f"{name}: {survey.unlimited:,} have no max_tokens: an answer may fill the context")
 
 
-def _object(survey: Survey, told: list[dict[str, Any]], refusal: str) -> dict[str, Any]:
+def _print(about: dict[str, Any], errors: IO[str]) -> None:
+    """One object, with the errors that are written in this file."""
+    errors.seek(0)
+    sys.stdout.write(escaped(json.dumps(about, ensure_ascii=False))[:-1] + ', "errors": [')
+    copyfileobj(errors, sys.stdout)
+    sys.stdout.write("]}\n")
+
+
+def _object(survey: Survey, refusal: str) -> dict[str, Any]:
     return {
         "rows": survey.rows,
         "invalid": survey.invalid,
@@ -173,6 +194,5 @@ def _object(survey: Survey, told: list[dict[str, Any]], refusal: str) -> dict[st
         "without_max_tokens": survey.unlimited,
         "prompt_characters": survey.characters,
         "prompt_token_ids": survey.token_ids,
-        "errors": told,
         "refused": refusal or None,
     }

@@ -1,11 +1,11 @@
 """What `producer results` does, in its three ways: of an ended job, of one that is followed, out of Redis."""
 
-import asyncio
 import io
 import os
 import sys
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from redis.asyncio import Redis
 
 from producer.cli.common import ExitCode, Refused, escaped, fail, find_job, redis_at, say
 from producer.cli.consume import consume_into, counted
-from producer.cli.waiting import POLL_SECONDS, Doubts
-from producer.record import jobs
-from producer.record.fetch import Moved, Order, Page, Place, page
+from producer.cli.waiting import Doubts
+from producer.errors import NoSuchJob
+from producer.following import looks
+from producer.record.fetch import Moved, Order, Page, Place
 from producer.record.jobs import JobStatus
 from producer.results.facts import add_manifest
 from producer.results.fetch import RowsMissing, check_count
@@ -24,9 +25,9 @@ from producer.results.fetch import fetch as fetch_files
 from producer.results.formats import Format
 from producer.results.outputs import Outputs, Stream
 from producer.results.part import Part
+from producer.results.replacing import check_replaced
 from producer.results.shapes import Tally
 from producer.results.sinks import Sinks, Wanted
-from producer.stopped import stopped_itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Asked:
     follow: bool
     consume: bool
     manifest: bool
+    overwrite: bool
 
     @contextmanager
     def opened(self) -> Iterator[Wanted]:
@@ -110,6 +112,8 @@ def _check(asked: Asked) -> None:
     ways = [f"--{name}" for name in ("partial", "follow", "consume") if getattr(asked, name)]
     if len(ways) > 1:
         raise Refused(f"{' and '.join(ways)} exclude each other: use one of them")
+    if asked.errors == "-":
+        raise Refused("--errors needs a FILE: standard output has one kind of row")
     if asked.consume and asked.output == "-":
         raise Refused("--consume needs -o FILE: results leave Redis only for a disk")
     if (asked.follow or asked.consume) and asked.order == "input":
@@ -123,7 +127,10 @@ def _check(asked: Asked) -> None:
 
 
 async def _fetch(redis: Redis, job: JobStatus, asked: Asked) -> int:
+    if job.consumed and job.consumed == job.done and not asked.partial:
+        raise Refused(f"all {job.done} rows of job {job.job_id} were consumed: they are in the file of `--consume`")
     with asked.opened() as wanted:
+        check_replaced(job, wanted, overwrite=asked.overwrite)
         done = await fetch_files(redis, job.job_id, wanted, order=asked.order, partial=asked.partial)
     _say_written(asked, done.job, done.tally)
     return ExitCode.FINE
@@ -133,8 +140,9 @@ async def _follow(redis: Redis, job: JobStatus, asked: Asked) -> int:
     if job.consumed:
         raise Refused(f"{job.consumed} rows of job {job.job_id} were consumed: `--consume` goes on with their file")
     with asked.opened() as wanted:
+        check_replaced(job, wanted, overwrite=asked.overwrite)
         with Outputs.opened() as nothing:  # what cannot be written is said before hours have passed
-            Sinks(nothing, wanted)
+            _ = Sinks(nothing, wanted)  # held until the files are gone: what a writer's end would write is dropped then
         if isinstance(wanted.results, Path):
             job, tally = await _follow_to_file(redis, job.job_id, wanted, wanted.results)
         else:
@@ -145,25 +153,35 @@ async def _follow(redis: Redis, job: JobStatus, asked: Asked) -> int:
 
 
 async def _follow_to_file(redis: Redis, job_id: str, wanted: Wanted, path: Path) -> tuple[JobStatus, Tally]:
+    doubts = Doubts()
     with Part.opened(path) as part, Outputs.opened() as outputs:
         if part.tally.lines:
             say(f"{part.tally.lines} rows of job {job_id} are in {part.path} already")
         try:
-            job = await _until_the_end(redis, job_id, part.place, part.add)
+            job = await _until_the_end(doubts, redis, job_id, part.place, part.add)
         except Moved:
             raise part.foreign() from None
+        except CancelledError:
+            say(f"{part.tally.lines} rows are in {part.path}; the same command goes on from here")
+            raise
+        except OSError as error:
+            raise Refused(
+                f"{part.path}: {error.strerror}; no row is lost, the same command goes on from here"
+            ) from None
         if not job.state.ended:
             return job, part.tally
         check_count(job, part.tally)
         if wanted.is_as_stored:
-            files = [part.become(path)]
+            files = [part.written(path)]
         else:
             sinks = Sinks(outputs, wanted)
             for lines in part.lines():
                 sinks.write(lines)
             files = sinks.close()
         if (manifest := wanted.manifest_path) is not None:
-            await add_manifest(redis, outputs, manifest, job, part.tally, files)
+            await doubts.patiently(add_manifest, redis, outputs, manifest, job, part.tally, files)
+        if wanted.is_as_stored:
+            part.become(path)
         outputs.commit()
         if not wanted.is_as_stored:
             part.remove()
@@ -179,7 +197,7 @@ async def _follow_to_stream(redis: Redis, job_id: str, wanted: Wanted) -> tuple[
             sinks.flush()
 
         try:
-            job = await _until_the_end(redis, job_id, Place(), put)
+            job = await _until_the_end(Doubts(), redis, job_id, Place(), put)
         except Moved as moved:
             raise Refused(f"{moved}; what was written so far is out of date: begin anew") from None
         if job.state.ended:
@@ -189,29 +207,25 @@ async def _follow_to_stream(redis: Redis, job_id: str, wanted: Wanted) -> tuple[
     return job, sinks.tally
 
 
-async def _until_the_end(redis: Redis, job_id: str, place: Place, put: Callable[[Page], None]) -> JobStatus:
+async def _until_the_end(
+    doubts: Doubts, redis: Redis, job_id: str, place: Place, put: Callable[[Page], None]
+) -> JobStatus:
     """Put every page from a place on; the job when it has ended, or has paused itself.
 
     Raises:
         Moved: the record is not the one that was read so far.
         Refused: the job is gone.
     """
-    doubts = Doubts()
-    while True:
-        job = await doubts.patiently(jobs.status, redis, job_id)  # before its rows: none ends in between
-        found = await doubts.patiently(page, redis, job_id, place, order="done")
-        if job is None or found is None:
-            raise Refused(f"job {job_id} is not in Redis any more: what was written is not all of it")
-        if found.count:
-            put(found)
-        elif found.end == place:
-            if job.state.ended:
-                return job
-            await doubts.patiently(doubts.voice, redis, job)
-            if stopped_itself(job):
-                return job
-            await asyncio.sleep(POLL_SECONDS)
-        place = found.end
+    try:
+        async with aclosing(looks(doubts, redis, job_id, place)) as found:
+            async for job, page in found:
+                if page.count:
+                    put(page)
+                else:
+                    await doubts.patiently(doubts.voice, redis, job)
+    except NoSuchJob:
+        raise Refused(f"job {job_id} is not in Redis any more: what was written is not all of it") from None
+    return job
 
 
 def _say_written(asked: Asked, job: JobStatus, tally: Tally) -> None:

@@ -25,7 +25,10 @@ def print_jobs(found: Sequence[JobStatus]) -> None:
         counters = (job.priority, job.rows, job.done, job.failed, job.prompt_tokens, job.completion_tokens)
         table.add_row(*texts, *(f"{counter:,}" for counter in counters))
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(table)
+    console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+    with console.capture() as drawn:  # rich itself would end the program where nobody reads
+        console.print(table)
+    sys.stdout.write(drawn.get())
     for job in found:
         if job.reason:
             sys.stdout.write(f"{printable(job.job_id)} has paused itself: {printable(job.reason)}\n")

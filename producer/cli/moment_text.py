@@ -19,7 +19,7 @@ def details(moment: Moment) -> list[str]:
     said = [
         f"{_rate(moment.rows_per_second)} rows/s",
         f"{moment.completion_tokens_per_second:,.0f} tokens/s out, {moment.prompt_tokens_per_second:,.0f} in",
-        *filter(None, (_accepted(moment.acceptance), _hidden(moment.overlap))),
+        *filter(None, (_accepted(moment.acceptance), _overlap(moment.overlap))),
     ]
     if moment.stalled:
         said.append("no row has ended for a while")
@@ -34,7 +34,7 @@ def worker_columns(worker: WorkerAtWork) -> tuple[str, ...]:
     rows = "" if card.stats is None else f"{card.stats.in_flight:,} rows"
     tokens = f"{effort.tokens_per_second:,.0f} tokens/s" if effort.seconds else ""
     state = "" if card.state == "ready" else card.state
-    drafts = (_accepted(effort.acceptance), _hidden(effort.overlap))
+    drafts = (_accepted(effort.acceptance), _overlap(effort.overlap))
     return tuple(map(printable, (card.worker_id, card.mode, rows, tokens, *drafts, state)))
 
 
@@ -42,8 +42,8 @@ def _accepted(share: float | None) -> str:
     return "" if share is None else f"{share:.0%} of drafts accepted"
 
 
-def _hidden(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%} of draft time hidden"
+def _overlap(share: float | None) -> str:
+    return "" if share is None else f"overlap {share:.0%}"
 
 
 def _rate(per_second: float) -> str:

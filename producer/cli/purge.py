@@ -19,6 +19,7 @@ from producer.cli.common import (
     say,
 )
 from producer.cli.completion import complete_job
+from producer.job import not_ended
 from producer.record import control, jobs
 from producer.record.jobs import JobStatus
 from producer.record.memory import memory
@@ -74,7 +75,7 @@ async def _named(redis: Redis, wanted: list[str]) -> list[JobStatus]:
     found = {(job := await find_job(redis, each)).job_id: job for each in wanted}
     for job in found.values():
         if not job.state.ended:
-            raise Refused(f"job {job.job_id} is {job.state}; `producer cancel {job.job_id}` would end it")
+            raise not_ended(job)
     return list(found.values())
 
 

@@ -41,12 +41,17 @@ def results(
         bool, typer.Option("--consume", help="Move them out of Redis into FILE, until the job has ended.")
     ] = False,
     manifest: Annotated[bool, typer.Option("--manifest/--no-manifest", help=_MANIFEST_HELP)] = True,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that are there, whatever is in them.")
+    ] = False,
     redis: RedisOption = None,
 ) -> None:
     """Write an ended job's results: a line for each row, answered or failed.
 
     The number of lines is checked. Files appear at the end, whole or not at
     all, the manifest last. A name that ends in .gz or .zst is compressed so.
+    Files that are there are replaced if their manifest says that they have
+    results of this job.
 
     With --follow lines are written as rows end, and FILE.part becomes FILE
     when the job has ended. With --consume FILE grows as rows end, and their
@@ -58,5 +63,5 @@ def results(
     """
     from producer.cli import fetching  # noqa: PLC0415 - `producer --help` needs none of it
 
-    asked = fetching.Asked(job, output, errors, shape, order.value, partial, follow, consume, manifest)
+    asked = fetching.Asked(job, output, errors, shape, order.value, partial, follow, consume, manifest, overwrite)
     run(fetching.write_results(asked, redis))

@@ -2,7 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -222,7 +223,7 @@ async def _submit(
     table = submit_table(config)
     treatment = treatment.under(table.options)
     treatment.check()
-    defaults = asked(under=table.defaults)
+    defaults = asked(under={} if treatment.append else table.defaults)  # that job has its own
     interrupts = Interrupts()
     try:
         if way.dry:
@@ -245,19 +246,20 @@ async def _submit(
 async def _send(source: Source, defaults: dict[str, Any], treatment: _Treatment, way: _Way) -> int:
     async with Client(way.url, say=say) as client:
         model = None if treatment.append else await client.served_model(treatment.model)
-        job = await client.submit(
-            source,
-            model=model,
-            name=treatment.name,
-            new=bool(treatment.new),
-            priority=treatment.priority or 0,
-            max_error_rate=treatment.max_error_rate,
-            ttl=duration_option("--ttl", treatment.ttl),
-            defaults=defaults,
-            on_duplicate=treatment.duplicates,
-            dedupe=bool(treatment.dedupe),
-            append=treatment.append,
-        )
+        with _told_when_cut_short(source):
+            job = await client.submit(
+                source,
+                model=model,
+                name=treatment.name,
+                new=bool(treatment.new),
+                priority=treatment.priority or 0,
+                max_error_rate=treatment.max_error_rate,
+                ttl=duration_option("--ttl", treatment.ttl),
+                defaults=defaults,
+                on_duplicate=treatment.duplicates,
+                dedupe=bool(treatment.dedupe),
+                append=treatment.append,
+            )
         assert job.submitted is not None
         if way.as_json:
             print_json(asdict(job.submitted))
@@ -267,6 +269,15 @@ async def _send(source: Source, defaults: dict[str, Any], treatment: _Treatment,
             sys.stdout.flush()
             return await watch_job(client.link.redis, job.id, as_json=way.as_json)
     return ExitCode.FINE
+
+
+@contextmanager
+def _told_when_cut_short(source: Source) -> Iterator[None]:
+    try:
+        yield
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        say("interrupted: the same command goes on" if source.reopens else "interrupted: nothing was submitted")
+        raise
 
 
 def _tell(name: str, done: Submitted, model: str | None, *, kept: bool) -> None:

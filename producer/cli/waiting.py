@@ -13,9 +13,6 @@ from producer.record.models import TARGET, JobState
 from producer.record.outage import ANY_WEATHER, outlast
 from producer.stopped import stopped_itself, why_stopped
 
-#: How often Redis is asked.
-POLL_SECONDS = 0.25
-
 #: How often one who waits looks whether anybody works on the job.
 _PATIENCE_SECONDS = 10.0
 

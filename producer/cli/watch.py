@@ -9,8 +9,9 @@ import typer
 from redis.asyncio import Redis
 
 from producer.cli.common import ExitCode, JobArgument, RedisOption, find_job, people, redis_at, run, say
-from producer.cli.waiting import POLL_SECONDS, Doubts
+from producer.cli.waiting import Doubts
 from producer.cli.watch_views import JsonLines, Lines, View
+from producer.following import POLL_SECONDS
 from producer.progress import course
 from producer.progress.course import Course, Moment
 from producer.progress.workers import Crew, WorkerAtWork
@@ -36,8 +37,8 @@ def watch(
     one that paused itself ends the watching with exit code 1.
 
     On a terminal there is a bar of the rows that are in Redis, and a line for each worker that serves the job's model;
-    elsewhere a line every 5 s. Rates, accepted drafts and hidden draft time are those of the last half minute or so,
-    at the end those of the whole job.
+    elsewhere a line every 5 s. Rates, accepted drafts and overlap (how much of the draft time that could be hidden
+    behind verifying was) are those of the last half minute or so, at the end those of the whole job.
     """
     run(_watch(job, as_json=json, url=redis))
 
@@ -53,10 +54,11 @@ async def follow(redis: Redis, job_id: str, *, as_json: bool = False) -> int:
     Raises:
         Refused: the job is not there (any more).
     """
+    doubts = Doubts()
     try:
         with _view(as_json=as_json) as view:
-            job = await _until_the_end(redis, job_id, view)
-            view.end(await _whole(redis, job, view))
+            job = await _until_the_end(doubts, redis, job_id, view)
+            view.end(await _whole(doubts, redis, job, view))
     except (asyncio.CancelledError, KeyboardInterrupt):
         say(f"job {job_id} goes on; `producer watch {job_id}` watches it again")
         raise
@@ -73,8 +75,8 @@ def _view(*, as_json: bool) -> "AbstractContextManager[View]":
     return Lines()
 
 
-async def _until_the_end(redis: Redis, job_id: str, view: View) -> JobStatus:
-    doubts, seen, crew = Doubts(), Course(), _AskedCrew(redis)
+async def _until_the_end(doubts: Doubts, redis: Redis, job_id: str, view: View) -> JobStatus:
+    seen, crew = Course(), _AskedCrew(redis)
     while True:
         job = await doubts.patiently(find_job, redis, job_id)
         view.show(seen.see(time.monotonic(), job, await doubts.patiently(crew.of, job)))
@@ -86,12 +88,12 @@ async def _until_the_end(redis: Redis, job_id: str, view: View) -> JobStatus:
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _whole(redis: Redis, job: JobStatus, view: View) -> Moment:
+async def _whole(doubts: Doubts, redis: Redis, job: JobStatus, view: View) -> Moment:
     """The last moment: of an ended job, over its whole life."""
     assert view.last is not None
     if not job.state.ended:
         return view.last
-    return course.ended(job, await provenance.engines(redis, job.job_id))
+    return course.ended(job, await doubts.patiently(provenance.engines, redis, job.job_id))
 
 
 class _AskedCrew:

@@ -47,11 +47,15 @@ class Feed:
         Raises:
             Refused: one of them is no row.
         """
-        for row in rows:
-            if self._put(row):
-                self._hand_over()
-            if not self._is_read:
-                break
+        try:
+            for row in rows:
+                if self._put(row):
+                    self._hand_over()
+                if not self._is_read:
+                    break
+        except BaseException:
+            self.break_off()  # whether or not the reader can be cancelled
+            raise
         self._finish()
 
     async def fill_from(self, rows: AsyncIterable[Any]) -> None:
@@ -135,12 +139,22 @@ async def pump(rows: AsyncIterable[Any], feed: Feed, read: Callable[[Feed], Coro
         Refused: one of them is no row.
     """
     reading = asyncio.ensure_future(read_apart(feed, read))
+    filling = asyncio.ensure_future(feed.fill_from(rows))
     try:
-        await feed.fill_from(rows)
+        await asyncio.wait({filling, reading}, return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done():
+            filling.result()
     except BaseException:
+        await _cancelled(filling)
         await _broken_off(feed, reading)
         raise
+    await _cancelled(filling)  # the rows may stall, and nobody reads them any more
     return await reading
+
+
+async def _cancelled(filling: "asyncio.Future[None]") -> None:
+    filling.cancel()
+    await asyncio.gather(filling, return_exceptions=True)
 
 
 async def _broken_off(feed: Feed, reading: "asyncio.Future[Any]") -> None:

@@ -22,6 +22,9 @@ from producer.record.submission import Growth, JobMoved, Plan, StartAgain, Submi
 
 __all__ = ["AppendRefused", "DuplicateIds", "NothingReadable", "Submitted", "submit_lines"]
 
+#: Rows after which whatever else the event loop does gets its turn: a few milliseconds.
+_TURN_ROWS = 256
+
 #: The same again may well become a job: it can be continued. After all other errors it is refused.
 _CUT_SHORT = (KeyboardInterrupt, SystemExit, asyncio.CancelledError, RedisError, OSError)
 
@@ -106,10 +109,10 @@ async def submit_lines(
         SubmissionLost: Redis lost what it had got; nothing of it can run.
         redis.exceptions.RedisError: Redis failed, and most likely nothing of it can run; the same again tells.
     """
-    plan = Plan(model, name, options or JobOptions(), defaults, dedupe)
+    plan = Plan(model, name, options or JobOptions(), defaults, dedupe, continues=source.reopens)
     earlier: list[Origin] = []
     if append is not None:
-        plan = await _growing(redis, append, defaults)
+        plan = await _growing(redis, append, defaults, continues=source.reopens)
     elif source.reopens:
         earlier = await jobs.namesakes(redis, name)
     useless: set[str] = set()
@@ -120,7 +123,7 @@ async def submit_lines(
             useless.add(again.job_id)
 
 
-async def _growing(redis: Redis, job_id: str, defaults: dict[str, Any] | None) -> Plan:
+async def _growing(redis: Redis, job_id: str, defaults: dict[str, Any] | None, *, continues: bool) -> Plan:
     """What is submitted to add rows to a job.
 
     Raises:
@@ -138,7 +141,7 @@ async def _growing(redis: Redis, job_id: str, defaults: dict[str, Any] | None) -
     if defaults and defaults != job.defaults:
         raise AppendRefused(f"job {job_id} was submitted with other defaults: leave them out, it keeps its own")
     growth = Growth(job_id, job.rows, job.identity)
-    return Plan(job.model, job.name, JobOptions(), job.defaults or None, job.dedupe, growth)
+    return Plan(job.model, job.name, JobOptions(), job.defaults or None, job.dedupe, growth, continues)
 
 
 @dataclass(slots=True)
@@ -163,7 +166,6 @@ class _Attempt:
             self.redis,
             self.plan,
             digest=self.digest.so_far,
-            continues=self.source.reopens,
             but=self.useless,
             say=self.say,
         )
@@ -200,6 +202,8 @@ class _Attempt:
                 full = row.index >= start and staged.put(row, text)
             if full:
                 await staged.flow()
+            if self.rows % _TURN_ROWS == 0:
+                await asyncio.sleep(0)  # rows that are staged already are not sent, and take long all the same
         self._look_back(marks.get(self.rows, []))
 
     def _refused(self, line: Line | TooLong, row: Reject) -> None:

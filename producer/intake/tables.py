@@ -88,7 +88,7 @@ class Recipe:
         """Row `number`, from 1, as a short line; `file` as in `Line`. None among the values: there is none."""
         fields: dict[str, Any] = {}
         fault = None
-        if self._id is not None and values[self._id] is not None:
+        if self._id is not None and not _is_missing(values[self._id]):
             fields["custom_id"] = _spelled(values[self._id])
         try:
             fields |= self._ask(values)
@@ -211,9 +211,14 @@ def _asked(prompt: Any, chat: bool) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
 
 
+def _is_missing(value: Any) -> bool:
+    """True where there is none; NaN is how pandas says that."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _present(value: Any, name: str, code: str = "missing_prompt") -> Any:
-    """The value, which must be there. NaN is how pandas says that there is none."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    """The value, which must be there."""
+    if _is_missing(value):
         raise Refused(code, f"the row has no value in column {_shown(name)}")
     return value
 

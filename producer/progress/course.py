@@ -6,7 +6,7 @@ from typing import Any
 
 from producer.progress import eta
 from producer.progress.pace import Pace
-from producer.progress.workers import WorkerAtWork, acceptance, overlap, together
+from producer.progress.workers import Effort, WorkerAtWork, together
 from producer.record.jobs import JobStatus
 from producer.record.models import JobState
 from producer.record.provenance import EngineNote
@@ -22,7 +22,7 @@ class Moment:
         prompt_tokens_per_second: of rows that end.
         completion_tokens_per_second: of rows that end.
         acceptance: the share of drafts that was accepted of late; of an ended job, of all of them.
-        overlap: the share of draft time that was hidden of late (of the most that could be); likewise.
+        overlap: `Effort.overlap` of late; likewise.
         seconds_left: until the last row ends; None while nobody can know.
         stalled: no row has ended for much longer than usual.
         workers: those that serve the job's model.
@@ -87,7 +87,7 @@ class Course:
             if job.done <= job.invalid:  # no row has ended yet: the first ones are being answered since now
                 for pace in self._paces:
                     pace.begin(now)
-        all_of_them = together(workers)
+        all_of_them = together([worker.effort for worker in workers])
         return Moment(
             job=job,
             rows_per_second=self._rows.at(now),
@@ -108,14 +108,14 @@ def ended(job: JobStatus, notes: Sequence[EngineNote]) -> Moment:
     def rate(count: int) -> float:
         return count / seconds if seconds else 0.0
 
-    hideable = sum(min(note.draft_seconds, note.verify_seconds) for note in notes)
+    effort = together([Effort.noted(note) for note in notes])
     return Moment(
         job=job,
         rows_per_second=rate(job.done - job.invalid),
         prompt_tokens_per_second=rate(job.prompt_tokens),
         completion_tokens_per_second=rate(job.completion_tokens),
-        acceptance=acceptance(sum(note.drafted for note in notes), sum(note.accepted for note in notes)),
-        overlap=overlap(sum(note.hidden_seconds for note in notes), hideable),
+        acceptance=effort.acceptance,
+        overlap=effort.overlap,
         seconds_left=None,
         stalled=False,
         workers=(),

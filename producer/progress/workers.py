@@ -1,10 +1,11 @@
 """What workers did of late, from what they say at their heartbeats."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 
 from producer.record.fleet import WorkerCard, WorkerStats
+from producer.record.provenance import EngineNote
 
 #: Of late: longer than rows take that begin and end together, mostly.
 WINDOW_SECONDS = 30.0
@@ -22,7 +23,7 @@ class Effort:
         drafted: draft tokens that were verified.
         accepted: those of them that were accepted.
         hidden_seconds: drafting while a batch was being verified.
-        hideable_seconds: the most that it could have been: the smaller of drafting and verifying.
+        hideable_seconds: the most that it could have been: the smaller of one worker's drafting and verifying.
     """
 
     seconds: float = 0.0
@@ -49,6 +50,19 @@ class Effort:
             hideable_seconds=min(gain["draft_seconds"], gain["verify_seconds"]),
         )
 
+    @classmethod
+    def noted(cls, note: EngineNote) -> "Effort":
+        """What one worker did for a job; nobody notes in how many seconds."""
+        return cls(
+            rows=note.rows,
+            prompt_tokens=note.prompt_tokens,
+            completion_tokens=note.completion_tokens,
+            drafted=note.drafted,
+            accepted=note.accepted,
+            hidden_seconds=note.hidden_seconds,
+            hideable_seconds=min(note.draft_seconds, note.verify_seconds),
+        )
+
     @property
     def tokens_per_second(self) -> float:
         """Completion tokens."""
@@ -57,22 +71,12 @@ class Effort:
     @property
     def acceptance(self) -> float | None:
         """The share of drafts that was accepted."""
-        return acceptance(self.drafted, self.accepted)
+        return self.accepted / self.drafted if self.drafted > 0 else None
 
     @property
     def overlap(self) -> float | None:
-        """The share of draft time that was hidden, of the most that could be."""
-        return overlap(self.hidden_seconds, self.hideable_seconds)
-
-
-def acceptance(drafted: int, accepted: int) -> float | None:
-    """The share of drafts that was accepted; None where there was none."""
-    return accepted / drafted if drafted > 0 else None
-
-
-def overlap(hidden_seconds: float, hideable_seconds: float) -> float | None:
-    """The share of draft time that was hidden, of the most that could be; None where there was none."""
-    return min(hidden_seconds / hideable_seconds, 1.0) if hideable_seconds > 0 else None
+        """The share of the draft time that could be hidden which was: hidden / min(drafting, verifying)."""
+        return min(self.hidden_seconds / self.hideable_seconds, 1.0) if self.hideable_seconds > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +110,8 @@ class Crew:
         return Effort.between(heard[0], heard[-1])
 
 
-def together(workers: Iterable[WorkerAtWork]) -> Effort:
-    """What they did, added up; `seconds` is the longest of their times."""
-    efforts = [worker.effort for worker in workers]
+def together(efforts: Collection[Effort]) -> Effort:
+    """What several workers did, added up; `seconds` is the longest of their times."""
     sums = {
         each.name: sum(getattr(effort, each.name) for effort in efforts)
         for each in fields(Effort)

@@ -4,6 +4,7 @@ from redis.asyncio import Redis
 
 from producer.record import scripts
 from producer.record.models import SHARD_ROWS
+from producer.record.packing import MOST_BYTES, MOST_ROWS
 
 #: A submission that got no rows for so long was left by a producer that is dead.
 _ABANDONED_MS = 24 * 3600 * 1000
@@ -35,7 +36,7 @@ async def retry(redis: Redis, job_id: str) -> int:
 
     Not those refused at intake, nor those whose error lines were consumed; nor any of a cancelled job.
     """
-    return int(await scripts.run(redis, "retry", job_id, SHARD_ROWS))
+    return int(await scripts.run(redis, "retry", job_id, SHARD_ROWS, MOST_ROWS, MOST_BYTES))
 
 
 async def purge(redis: Redis, job_id: str) -> bool:

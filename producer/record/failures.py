@@ -10,8 +10,9 @@ from redis.asyncio import Redis
 from producer.record import scripts
 from producer.record.jobs import JobStatus
 
-#: Results that one call looks at: Redis does nothing else meanwhile, some milliseconds.
+#: Results that one call looks at, and about how many bytes of them. Redis does nothing else meanwhile.
 _ROWS = 2000
+_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +41,21 @@ class Failure:
 
 
 async def failures(redis: Redis, job: JobStatus) -> AsyncIterator[Failure]:
-    """The failed rows that are in Redis, in the order in which they ended; those that were consumed are not.
+    """The failed rows that are in Redis, in the order in which they ended; those that were consumed are not there.
 
     Ends early when all that failed were found.
     """
-    skip, left = 0, job.failed
+    place, left = job.consumed, job.failed
     while left > 0:
-        looked_at, *lines = await scripts.run(redis, "errors", job.job_id, skip, _ROWS)
+        end, *lines = await scripts.run(redis, "errors", job.job_id, place, _ROWS, _BYTES)
         for line in lines:
             failure = _read(line)
             if failure is not None:
                 left -= 1
                 yield failure
-        skip += looked_at
-        if looked_at < _ROWS:
+        if end == place:
             return
+        place = end
 
 
 def _read(line: str) -> Failure | None:

@@ -82,15 +82,21 @@ async def page(redis: Redis, job_id: str, place: Place, *, order: Order) -> Page
     return Page(lines, count, Place(at, asked))
 
 
+async def first(redis: Redis, job_id: str, *, order: Order) -> Place:
+    """Where the first page begins."""
+    if order == "input":
+        return Place()
+    # What was consumed has a place, too, but no lines any more.
+    return Place(int(await redis.execute_command("HGET", key("job", job_id), "consumed") or 0))
+
+
 async def pages(redis: Redis, job_id: str, *, order: Order) -> AsyncGenerator[Page, None]:
     """All lines that there are now, from the start; while one page is used the next is read.
 
     Raises:
         Moved: rows were retried or consumed meanwhile, so that some may have been left out or read twice.
     """
-    place = Place()
-    if order == "done":  # what was consumed has a place, too, but no lines any more
-        place = Place(int(await redis.execute_command("HGET", key("job", job_id), "consumed") or 0))
+    place = await first(redis, job_id, order=order)
     ahead = asyncio.create_task(page(redis, job_id, place, order=order))
     try:
         while (found := await ahead) is not None and found.end.at != place.at:

@@ -6,6 +6,7 @@ from redis.asyncio import Redis
 
 from producer.errors import NoSuchJob, Refused
 from producer.record.jobs import JobStatus, status, statuses
+from producer.record.models import JobState
 
 #: Jobs of one name that an error lists, the newest.
 _LISTED = 5
@@ -13,6 +14,8 @@ _LISTED = 5
 
 async def find_job(redis: Redis, wanted: str) -> JobStatus:
     """The job with this id, or else the one with this name: the only one, or the only one that has not ended.
+
+    A submission that was cut short has a name, too: it is meant where no job has it.
 
     Raises:
         NoSuchJob: there is none.
@@ -30,6 +33,7 @@ def by_name(jobs: Sequence[JobStatus], name: str) -> JobStatus:
         Refused: it means several.
     """
     named = [job for job in jobs if job.name == name]
+    named = [job for job in named if job.state is not JobState.SUBMITTING] or named
     open_ = [job for job in named if not job.state.ended]
     if len(named) == 1 or len(open_) == 1:
         return (open_ or named)[0]

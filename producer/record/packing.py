@@ -2,7 +2,6 @@
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from producer.record.models import SHARD_ROWS
@@ -18,11 +17,10 @@ _PAGE = 256
 
 @dataclass(slots=True)
 class Part:
-    """Good rows of one shard: the index of each, its JSON, and how many are copies of an earlier row."""
+    """Good rows of one shard: the index of each, and its JSON."""
 
     indices: list[int] = field(default_factory=list)
     texts: list[bytes] = field(default_factory=list)
-    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +29,35 @@ class Call:
 
     Attributes:
         number: from 1.
-        digest: of all rows that were read by then (also those that wait for a later call).
-        shard: where its good rows belong.
-        part: these.
+        digest: of all rows that were read by then.
+        parts: its good rows, by shard.
+        copies: how many of these are equal to an earlier one.
         refused: (index, result line) of rows that were refused at intake.
         rows: how many rows there are with it.
+        size: bytes of the rows, and characters of the result lines.
     """
 
     number: int
     digest: str
-    shard: int
-    part: Part
+    parts: dict[int, Part]
+    copies: int
     refused: list[tuple[int | str, str]]
     rows: int
+    size: int
 
     def argv(self, job_id: str, owner: str) -> list[str | int | bytes]:
         """As `lua/stage.lua` wants it."""
-        part = self.part
-        indices = ",".join(map(str, part.indices))
-        argv: list[str | int | bytes] = [job_id, owner, self.number, self.digest, self.shard, part.copies, indices]
-        lines = b"\n".join(part.texts)
-        argv += (lines, hashlib.sha1(lines, usedforsecurity=False).hexdigest())
+        places = " ".join(f"{shard}:{','.join(map(str, part.indices))}" for shard, part in self.parts.items())
+        lines = b"\n".join([text for part in self.parts.values() for text in part.texts])
+        sum_ = hashlib.sha1(lines, usedforsecurity=False).hexdigest()
+        argv: list[str | int | bytes] = [job_id, owner, self.number, self.digest, self.copies, places, lines, sum_]
         for refused in self.refused:
             argv += refused
         return argv
 
 
 class Packing:
-    """Gathers rows, in input order, until they are `cut` into calls."""
+    """Gathers rows, in input order, until they are `cut` into a call."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -103,7 +102,6 @@ class Packing:
         part = self._part(shard)
         part.indices.append(index)
         part.texts.append(text)
-        part.copies += 1
         self._bytes += len(text)
         self._copies += 1
         return self._copies == _PAGE or self._bytes > self._most_bytes
@@ -114,18 +112,16 @@ class Packing:
         self._bytes += len(line)
         return len(self._refused) == _PAGE or self._bytes > self._most_bytes
 
-    def cut(self, digest: str) -> Iterator[Call]:
-        """All that was gathered since the last cut, as calls."""
-        parts, refused = self._parts, self._refused
+    def cut(self, digest: str) -> Call | None:
+        """All that was gathered since the last cut, as a call; None where that is nothing."""
+        parts, refused, copies, size = self._parts, self._refused, self._copies, self._bytes
+        if not parts and not refused:
+            return None
         self._parts, self._refused, self._current_part = {}, [], None
         self._copies = self._bytes = 0
-        if refused and not parts:
-            parts = {0: Part()}
-        for shard, part in sorted(parts.items()):
-            self._calls += 1
-            self._rows += len(part.indices) + len(refused)
-            yield Call(self._calls, digest, shard, part, refused, self._rows)
-            refused = []
+        self._calls += 1
+        self._rows += sum(len(part.indices) for part in parts.values()) + len(refused)
+        return Call(self._calls, digest, parts, copies, refused, self._rows, size)
 
     def _part(self, shard: int) -> Part:
         part = self._parts.get(shard)

@@ -24,7 +24,7 @@ from producer.record.packing import Call, Copies, Packing
 _AWAY_SECONDS = 60.0
 
 #: Changes whenever rows are cut into calls in another way: what another version began is not continued.
-_PACKING = 1
+_PACKING = 2
 
 #: What scripts answer when there are other rows than were staged, and how `stage` says it earlier.
 _OTHER_ROWS = -1
@@ -72,6 +72,8 @@ class Plan:
             claimed.
         dedupe: rows with the same request get one answer.
         growth: the rows are added to this job.
+        continues: the rows can be read again: the submission continues one of the same rows that was cut short, and may
+            be continued.
     """
 
     model: str
@@ -80,11 +82,13 @@ class Plan:
     defaults: dict[str, Any] | None = None
     dedupe: bool = False
     growth: Growth | None = None
+    continues: bool = False
 
     def hash(self) -> str:
         """Of what decides how rows are staged: only what has the same hash may be continued."""
         growth = [self.growth.job_id, self.growth.rows, self.growth.identity] if self.growth else None
-        parts = [_PACKING, Submission.BUFFERED_BYTES, self.model, self.defaults or {}, self.dedupe, growth]
+        cut = [_PACKING, Submission.BUFFERED_BYTES]
+        parts = [cut, self.model, self.defaults or {}, self.dedupe, growth, self.continues]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def treatment(self) -> list[str | int]:
@@ -119,7 +123,6 @@ class Submission:
         plan: Plan,
         *,
         digest: Callable[[], str] = lambda: "",
-        continues: bool = False,
         but: Collection[str] = (),
         say: Callable[[str], Any] = lambda _: None,
     ) -> None:
@@ -129,7 +132,6 @@ class Submission:
             redis: where.
             plan: what is submitted.
             digest: of all rows so far, those that were not added included; asked before more are read.
-            continues: go on with a submission of the same rows that was cut short, if there is one.
             but: jobs that are not to be continued.
             say: hears when Redis goes away and is waited for, or another producer.
         """
@@ -138,7 +140,6 @@ class Submission:
         self.job_id = ""
         self.rows = self.invalid = self.copies = self.continued = 0
         self._digest = digest
-        self._continues = continues
         self._but = but
         self._say = say
         self.owner = secrets.token_hex(8)
@@ -195,7 +196,7 @@ class Submission:
         Raises:
             StartAgain, SubmissionLost, redis.exceptions.RedisError: it must end here.
         """
-        for call in self._packing.cut(self._digest()):
+        if (call := self._packing.cut(self._digest())) is not None:
             await self._gather(call)
         if self._bytes > self.BUFFERED_BYTES:
             await self._send()
@@ -203,18 +204,18 @@ class Submission:
             await asyncio.sleep(0)
 
     async def _gather(self, call: Call) -> None:
-        self.copies += call.part.copies
+        self.copies += call.copies
         if not self.job_id and self._left is None:
             await self._open(call)
         if self._left is None:
             self._calls.append(call)
-            self._bytes += sum(map(len, call.part.texts)) + sum(len(line) for _, line in call.refused)
+            self._bytes += call.size
         elif call.number == self._left.calls:
             await self._take_over(self._left, call)
 
     async def _open(self, first: Call) -> None:
         """Begin a job, or find one that is to be continued."""
-        if self._continues:
+        if self.plan.continues:
             self._left = await takeover.find(self.redis, self.plan.hash(), first.digest, but=self._but, say=self._say)
         if self._left is None:
             await self._begin()
@@ -248,7 +249,7 @@ class Submission:
         calls, self._calls, self._bytes = self._calls, [], 0
         if calls:
             self._sending = asyncio.create_task(self._stage(calls))
-            await (asyncio.sleep(0) if self._continues else self._arrived())
+            await (asyncio.sleep(0) if self.plan.continues else self._arrived())
 
     async def _arrived(self) -> None:
         if self._sending is not None:

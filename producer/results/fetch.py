@@ -49,7 +49,6 @@ async def fetch(redis: Redis, job_id: str, wanted: Wanted, *, order: Order, part
             f"job {job_id} is {before.state.value}, {before.done} of its {before.rows} rows have ended: "
             f"`--partial` writes what there is, `--follow` waits for the rest"
         )
-    spare_consumed(before, wanted)
     with Outputs.opened() as outputs:
         sinks = Sinks(outputs, wanted)
         try:
@@ -83,20 +82,6 @@ def check_count(job: JobStatus, tally: Tally) -> None:
             f"job {job.job_id} has {tally.lines} results where {ended - job.consumed} rows have ended: {what}, so "
             f"somebody has changed its keys in Redis, and no file is written; `--partial` writes what there is"
         )
-
-
-def spare_consumed(job: JobStatus, wanted: Wanted) -> None:
-    """Replace no file that may be the only place where results of the job are.
-
-    Raises:
-        Refused: one of the files may be it.
-    """
-    for path in wanted.files:
-        if job.consumed and path.is_file() and path.stat().st_size:
-            raise Refused(
-                f"{path} is not replaced: {job.consumed} rows of job {job.job_id} were consumed and are in such a "
-                f"file only (`--consume` goes on with it)"
-            )
 
 
 async def _status(redis: Redis, job_id: str) -> JobStatus:

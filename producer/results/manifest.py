@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from producer.progress.workers import Effort, together
 from producer.record.jobs import JobStatus
 from producer.record.provenance import EngineNote
 from producer.results.shapes import Tally
@@ -60,15 +61,15 @@ def manifest(
     engines             array    one object for each worker that answered rows: `producer.record.provenance.EngineNote`
     lossless            boolean  all of them are; null where there is none
     acceptance_rate     number   accepted / drafted tokens, 0 to 1; null where nothing was drafted
-    hidden_share        number   of the seconds of drafting, those during which a batch was verified; null likewise
+    overlap             number   of the draft time that could be hidden, the share that was, 0 to 1: hidden_seconds /
+                                 min(draft_seconds, verify_seconds), each added up over the engines; null likewise
     throughput          object   seconds (from the first claim to the last row), rows_per_second,
                                  completion_tokens_per_second; null where the job has not ended
     versions            object   {package: [each version that an engine ran]}
     files               array    one object for each file: `WrittenFile`
     ```
     """
-    drafted = sum(each.drafted for each in engines)
-    drafting = sum(each.draft_seconds for each in engines)
+    effort = together([Effort.noted(each) for each in engines])
     return {
         "manifest": VERSION,
         "producer": producer,
@@ -95,8 +96,8 @@ def manifest(
         "sampling": defaults,
         "engines": [asdict(each) for each in engines],
         "lossless": all(each.lossless for each in engines) if engines else None,
-        "acceptance_rate": _share(sum(each.accepted for each in engines), drafted),
-        "hidden_share": _share(sum(each.hidden_seconds for each in engines), drafting),
+        "acceptance_rate": _rounded(effort.acceptance),
+        "overlap": _rounded(effort.overlap),
         "throughput": _throughput(job),
         "versions": _versions(engines),
         "files": [asdict(each) for each in files],
@@ -107,8 +108,8 @@ def _time(seconds: float | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def _share(part: float, whole: float) -> float | None:
-    return round(part / whole, 4) if whole > 0 else None
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)
 
 
 def _throughput(job: JobStatus) -> dict[str, float] | None:

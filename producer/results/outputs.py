@@ -22,12 +22,17 @@ class Stream(Protocol):
 
 
 class Output(io.RawIOBase):
-    """A file being written, which knows its size and its digest; its errors name the file that a user knows."""
+    """A file being written, which knows its size and its digest; its errors name the file that a user knows.
+
+    Once it is abandoned, what is still written to it is dropped: a writer that was not closed may end at any time, and
+    some write a footer then.
+    """
 
     def __init__(self, stream: IO[bytes], path: Path) -> None:
         super().__init__()
         self._stream = stream
         self._path = path
+        self._abandoned = False
         self._digest = hashlib.sha256()
         self.size = 0
 
@@ -37,8 +42,9 @@ class Output(io.RawIOBase):
 
     def write(self, data: Any, /) -> int:
         """Write all of it."""
-        with named(self._path):
-            self._stream.write(data)
+        if not self._abandoned:
+            with named(self._path):
+                self._stream.write(data)
         return self.note(data)
 
     def note(self, data: Any) -> int:
@@ -54,8 +60,13 @@ class Output(io.RawIOBase):
 
     def flush(self) -> None:
         """Give them to the system."""
-        with named(self._path):
-            self._stream.flush()
+        if not self._abandoned:
+            with named(self._path):
+                self._stream.flush()
+
+    def abandon(self) -> None:
+        """Nobody wants the file any more."""
+        self._abandoned = True
 
     @property
     def sha256(self) -> str:
@@ -68,6 +79,7 @@ class Outputs:
 
     def __init__(self) -> None:
         self._staged: list[tuple[IO[bytes], Path]] = []
+        self._added: list[Output] = []
 
     @classmethod
     @contextmanager
@@ -91,7 +103,8 @@ class Outputs:
             real = path.resolve()  # the file that a link means, not the link
             stream = tempfile.NamedTemporaryFile(dir=real.parent, prefix=f".{real.name}.", delete=False)  # noqa: SIM115
         self._staged.append((stream, real))
-        return Output(stream, path)
+        self._added.append(Output(stream, path))
+        return self._added[-1]
 
     def commit(self) -> None:
         """Put all files in place, in the order in which they were added; each is on the disk before the first is there.
@@ -113,6 +126,8 @@ class Outputs:
             sync_folder(path)
 
     def _discard(self) -> None:
+        for output in self._added:
+            output.abandon()
         for stream, _ in self._staged:
             Path(stream.name).unlink(missing_ok=True)
             with suppress(OSError):  # what could not be written was said, or nobody wants it any more

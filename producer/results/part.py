@@ -109,22 +109,29 @@ class Part:
         self._stream.seek(0)
         return whole_lines(self._stream)
 
-    def become(self, path: Path) -> WrittenFile:
-        """Put the file in its place, as it is.
+    def written(self, path: Path) -> WrittenFile:
+        """What the file at `path` will be.
 
         Raises:
             Refused: there is more in it than lines of the job.
-            OSError: it cannot be put there.
         """
         if self._torn:
             raise self.foreign()
+        name = path.resolve().name
+        return WrittenFile(
+            name, "results", Format.OPENAI.value, self.tally.lines, self._output.size, self._output.sha256
+        )
+
+    def become(self, path: Path) -> None:
+        """Put the file in its place, as it is.
+
+        Raises:
+            OSError: it cannot be put there.
+        """
         path = path.resolve()
         with named(path):
             self.path.replace(path)
             sync_folder(path)
-        return WrittenFile(
-            path.name, "results", Format.OPENAI.value, self.tally.lines, self._output.size, self._output.sha256
-        )
 
     def remove(self) -> None:
         """Remove it: what was in it is elsewhere."""

@@ -11,6 +11,11 @@ from producer.results.shapes import Tally
 from producer.results.writers import Writer, writer
 
 
+def manifest_beside(results: Path) -> Path:
+    """Where the manifest of a results file is."""
+    return results.with_name(f"{results.name}.manifest.json")
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What a user wants written.
@@ -32,7 +37,7 @@ class Wanted:
         """Where the manifest goes; None: there is none."""
         if not self.manifest or not isinstance(self.results, Path):
             return None
-        return self.results.with_name(f"{self.results.name}.manifest.json")
+        return manifest_beside(self.results)
 
     @property
     def files(self) -> list[Path]:

@@ -1,6 +1,7 @@
 """Whatever a user gets wrong: one clear line on standard error, the right exit code, never a traceback."""
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -200,3 +201,49 @@ def test_an_evicting_redis_is_refused(shell: Shell) -> None:
 def test_a_worker_without_a_model_claims_no_mode(shell: Shell) -> None:
     """The default mode is psd, which a fake engine does not have."""
     assert 'mode="fake"' in shell.fake().metrics()
+
+
+@pytest.mark.parametrize("stream", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "command", ["producer submit rows.jsonl", "producer submit -", "producer list", "producer --help"]
+)
+def test_streams_that_are_closed_are_no_reason_to_fail(shell: Shell, command: str, stream: str) -> None:
+    (shell.folder / "rows.jsonl").write_text(lines(3))
+    ended = shell.run("bash", "-c", f"{command} {stream}", text=lines(3))
+    nothing_to_submit = command.endswith("-") and "<&-" in stream
+    assert ended.returncode == (2 if nothing_to_submit else 0), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert len(ended.stderr.splitlines()) <= 1
+
+
+@pytest.mark.parametrize("command", ["--help", "list", "results JOB", "status JOB --json"])
+def test_standard_output_that_is_full_or_has_no_reader(shell: Shell, command: str) -> None:
+    job = shell.submit(text=lines(3))["job_id"]
+    shell.fake()
+    shell.producer("watch", job)
+    command = f"producer {command.replace('JOB', job)}"
+    full = shell.run("bash", "-c", f"{command} > /dev/full")
+    assert (full.returncode, len(full.stderr.splitlines())) == (2, 1), full.stderr
+    assert "No space left on device" in full.stderr
+    unread = shell.run("bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}")
+    assert unread.stdout == ("1\n" if "--help" in command else "0\n")  # click's own, for its help
+    assert "Traceback" not in unread.stderr
+
+
+#: Ctrl-C arrives while a module of the command line is being imported.
+_INTERRUPTED = """
+import builtins, os, signal, sys
+import producer.__main__
+genuine = builtins.__import__
+def importing(name, *arguments, **more):
+    if name == "producer.cli":
+        os.kill(os.getpid(), signal.SIGINT)
+    return genuine(name, *arguments, **more)
+builtins.__import__ = importing
+producer.__main__.main()
+"""
+
+
+def test_ctrl_c_in_the_first_moments(shell: Shell) -> None:
+    ended = shell.run(sys.executable, "-c", _INTERRUPTED, "list")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

@@ -220,3 +220,19 @@ def test_what_makes_no_sense_is_said_in_one_line(shell: Shell, arguments: tuple[
     shell.producer("cancel", job := shell.submit(text=lines(3))["job_id"])
     refused(shell, job, *arguments, words=words)
     assert names(shell) == set()
+
+
+def test_the_file_that_was_submitted_is_not_replaced_by_its_results(shell: Shell) -> None:
+    """JOB is the file's name, so it is soon typed for -o, too."""
+    (shell.folder / "rows.jsonl").write_text(lines(5))
+    shell.submit("rows.jsonl")
+    shell.fake()
+    shell.producer("watch", "rows.jsonl")
+    refused(shell, "rows.jsonl", "-o", "rows.jsonl", words="rows.jsonl is there, and no manifest says")
+    refused(shell, "rows.jsonl", "--follow", "-o", "rows.jsonl", words="--overwrite replaces it")
+    refused(shell, "rows.jsonl", "-o", "out.jsonl", "--errors", "-", words="--errors needs a FILE")
+    assert (shell.folder / "rows.jsonl").read_text() == lines(5)
+    for _ in range(2):  # what this job wrote it writes again
+        shell.producer("results", "rows.jsonl", "-o", "out.jsonl")
+    shell.producer("results", "rows.jsonl", "--consume", "-o", "moved.jsonl")
+    refused(shell, "rows.jsonl", "-o", "other.jsonl", words="all 5 rows of job")

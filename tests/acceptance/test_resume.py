@@ -141,3 +141,14 @@ def test_a_name_that_is_there_twice(shell: Shell, how: str, code: int) -> None:
     else:
         found = json.loads(ended.stdout)
         assert (found["rows"], found["invalid"]) == (23, 3)
+
+
+def test_rows_are_added_whatever_the_table_says_of_new_jobs(shell: Shell) -> None:
+    file = shell.folder / "rows.jsonl"
+    file.write_text(lines(3))
+    job = shell.submit(file)["job_id"]
+    (shell.folder / "minedraft.toml").write_text("[submit.defaults]\nmax_tokens = 5\n")
+    file.write_text(lines(5))
+    assert shell.submit(file, "--append", job)["appended"] == 2
+    refused = shell.run("producer", "submit", file, "--append", job, "--set", "max_tokens=5")
+    assert (refused.returncode, "other defaults: leave them out" in refused.stderr) == (2, True)

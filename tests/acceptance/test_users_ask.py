@@ -263,7 +263,7 @@ def test_10_identical_rows_are_computed_once_and_the_cost_is_told(shell: Shell) 
     report = json.loads((shell.folder / "out.jsonl.manifest.json").read_text())
     assert report["tokens"]["completion"] == 5 * 4
     assert report["throughput"]["completion_tokens_per_second"] > 0
-    assert {"acceptance_rate", "hidden_share"} <= report.keys()
+    assert {"acceptance_rate", "overlap"} <= report.keys()
 
 
 def test_11_a_manifest_says_where_results_come_from(shell: Shell) -> None:

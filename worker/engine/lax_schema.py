@@ -21,8 +21,8 @@ from typing import Any
 
 Schema = dict[str, Any]
 
-_INTEGER_TEXT = r"^\s*[+-]?[0-9_]+(\.0*)?\s*$"
-_NUMBER_TEXT = r"^\s*[+-]?([0-9_]*\.?[0-9_]*([eE][+-]?[0-9_]+)?|(?i:inf|infinity|nan))\s*$"
+_INTEGER_TEXT = r"^\s*[+-]?[0-9][0-9_]*(\.0*)?\s*$"
+_NUMBER_TEXT = r"^\s*[+-]?((?=[._]*[0-9])[0-9_]*\.?[0-9_]*([eE][+-]?[0-9_]+)?|(?i:inf|infinity|nan))\s*$"
 _BOOLEAN_TEXT = "^(?i:0|1|f|t|n|y|no|yes|on|off|false|true)$"
 
 #: Keywords of numbers, and their words in messages.

@@ -36,6 +36,7 @@ class Notes:
         self._facts, self._stats = facts, stats
         self._ledger = Ledger()
         self._news = asyncio.Event()
+        self._writing = asyncio.Lock()
 
     def ended(self, job_id: str, outcome: Outcome) -> None:
         """A row of the job has ended, and its result is in Redis."""
@@ -43,20 +44,21 @@ class Notes:
         self._news.set()
 
     async def write(self) -> None:
-        """Write what has changed.
+        """Write what has changed; one call at a time, for a note replaces the one before it.
 
         Raises:
             redis.exceptions.RedisError, OSError: it was not written; the next call does it.
         """
-        self._ledger.settle(self._stats())
-        shares = self._ledger.changed()
-        if not shares:
-            return
-        try:
-            await provenance.note(self._redis, self._worker_id, self._facts(), shares)
-        except BaseException:
-            self._ledger.unsaid(shares)
-            raise
+        async with self._writing:
+            self._ledger.settle(self._stats())
+            shares = self._ledger.changed()
+            if not shares:
+                return
+            try:
+                await provenance.note(self._redis, self._worker_id, self._facts(), shares)
+            except BaseException:
+                self._ledger.unsaid(shares)
+                raise
 
     async def run(self) -> None:
         """Write soon after rows have ended, until cancelled. What fails is left to whoever calls `write` next."""

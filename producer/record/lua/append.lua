@@ -1,4 +1,5 @@
--- Adds staged rows to a job that is there, all of them at once; their indices go on from its own.
+-- Adds staged rows to a job that is there, all of them at once; their indices go on from its own. Every shard is
+-- renamed: 0.12 s for 100,000 rows, so Redis does nothing else for over a second when a million are added.
 -- ARGV: the staged job, its producer, how many rows it must have, the job, its identity as it was when the rows
 --       were staged, its identity with them
 --   ->  the job; false when the rows are not being submitted (any more); -1 when some are missing; -2 when another
@@ -46,7 +47,9 @@ for at = 0, found[5] - 1, 1000 do
     redis.call("RPUSH", key.finished:format(job), unpack(indices))
 end
 local gains = { rows = found[3], shards = found[4], copies = found[6] }
-gains.invalid, gains.done, gains.failed = found[5], found[5], found[5]
+for _, name in ipairs({ "invalid", "done", "failed", "forgiven_done", "forgiven_failed" }) do
+    gains[name] = found[5] -- no worker failed these: they are no reason to stop the job
+end
 for name, gain in pairs(gains) do
     redis.call("HINCRBY", key.job:format(job), name, gain)
 end

@@ -12,18 +12,6 @@ if not consumed then
 end
 local results = key.results:format(job)
 
--- Indices of rows in the order in which they ended; those that a consumer has set aside come before all others.
-local function ended(first, last)
-    local indices = redis.call("LRANGE", key.taken:format(job), first, last)
-    local aside = redis.call("LLEN", key.taken:format(job))
-    if last >= aside then
-        for _, index in ipairs(redis.call("LRANGE", key.finished:format(job), math.max(first - aside, 0), last - aside)) do
-            indices[#indices + 1] = index
-        end
-    end
-    return indices
-end
-
 local indices
 if order == "done" then
     local first = place - tonumber(consumed)
@@ -31,13 +19,13 @@ if order == "done" then
         return -1
     end
     if ARGV[6] ~= "" and first > 0 then
-        local before = ended(first - 1, first - 1)[1]
+        local before = ended_rows(job, first - 1, first - 1)[1]
         local line = before and redis.call("HGET", results, before)
         if not line or redis.sha1hex(line) ~= ARGV[6] then
             return -1
         end
     end
-    indices = ended(first, first + most - 1)
+    indices = ended_rows(job, first, first + most - 1)
 else
     indices = {}
     local rows = tonumber(redis.call("HGET", key.job:format(job), "rows"))

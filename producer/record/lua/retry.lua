@@ -1,7 +1,7 @@
--- Takes the errors of a job back and makes shards of their rows, in input order. Rows refused at intake, and those
--- whose error lines a consumer has taken, stay as they are.
--- ARGV: job, rows in a shard  ->  how many rows run again
-local job, size = ARGV[1], tonumber(ARGV[2])
+-- Takes the errors of a job back and makes shards of their rows, in input order; those that get one answer together
+-- share one. Rows refused at intake, and those whose error lines a consumer has taken, stay as they are.
+-- ARGV: job, answers that a shard asks for, its most rows and bytes  ->  how many rows run again
+local job, size, most_rows, most_bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local state = redis.call("HGET", key.job:format(job), "state")
 if state ~= "running" and state ~= "paused" and state ~= "completed" then
     return 0
@@ -12,15 +12,30 @@ if #indices == 0 then
     return 0
 end
 table.sort(indices, function(a, b) return (tonumber(a) or 0) < (tonumber(b) or 0) end)
-local again = {}
-local shard
-for at, index in ipairs(indices) do
+local again, homes, asked_of = {}, {}, asked_by(job)
+local last
+local function has_room(shard, row)
+    return shard and shard.rows < most_rows and shard.bytes + #row <= most_bytes
+end
+for _, index in ipairs(indices) do
     again[index] = true
-    if at % size == 1 or size == 1 then
-        shard = redis.call("HINCRBY", key.job:format(job), "shards", 1) - 1
-        redis.call("ZADD", key.open:format(job), shard, shard)
+    local row = redis.call("HGET", failed, index)
+    local asked = asked_of(row)
+    local shard = asked and homes[asked]
+    if not has_room(shard, row) then
+        if not has_room(last, row) or last.asked == size then
+            last = { rows = 0, bytes = 0, asked = 0 }
+            last.number = redis.call("HINCRBY", key.job:format(job), "shards", 1) - 1
+            redis.call("ZADD", key.open:format(job), last.number, last.number)
+        end
+        shard = last
+        shard.asked = shard.asked + 1
+        if asked then
+            homes[asked] = shard
+        end
     end
-    redis.call("HSET", key.rows:format(job, shard), index, redis.call("HGET", failed, index))
+    shard.rows, shard.bytes = shard.rows + 1, shard.bytes + #row
+    redis.call("HSET", key.rows:format(job, shard.number), index, row)
     redis.call("HDEL", results, index)
 end
 redis.call("UNLINK", failed)

@@ -84,6 +84,19 @@ local function line_up(job)
     end
 end
 
+-- Indices of rows in the order in which they ended, from 0 on; those that were consumed are not among them any more, and
+-- those that a consumer has set aside come before all others.
+local function ended_rows(job, first, last)
+    local indices = redis.call("LRANGE", key.taken:format(job), first, last)
+    local aside = redis.call("LLEN", key.taken:format(job))
+    if last >= aside then
+        for _, index in ipairs(redis.call("LRANGE", key.finished:format(job), math.max(first - aside, 0), last - aside)) do
+            indices[#indices + 1] = index
+        end
+    end
+    return indices
+end
+
 -- What errors say that come from damaged keys.
 local DAMAGE = { "WRONGTYPE", "not an integer", "not a valid float", "attempt to" }
 
@@ -131,18 +144,28 @@ local function close(job, shard)
     redis.call("HDEL", key.lost:format(job), shard)
 end
 
+-- What says which rows of a job get one answer together; nil where each gets its own.
+local function asked_by(job)
+    if redis.call("HGET", key.job:format(job), "dedupe") ~= "1" then
+        return function() end
+    end
+    return function(row)
+        local request = row:find(',"url":"', 1, true) -- what is before it is no part of the request
+        return request and redis.sha1hex(row:sub(request))
+    end
+end
+
 -- Rows of a shard in groups: those that get one answer together, where a job has such, else each alone.
 local function answered_together(job, rows)
-    local dedupe = redis.call("HGET", key.job:format(job), "dedupe") == "1"
-    local groups, known = {}, {}
+    local groups, known, asked_of = {}, {}, asked_by(job)
     for at = 1, #rows, 2 do
-        local asked = dedupe and rows[at + 1]:find(',"url":"', 1, true) -- what is before it is no part of the request
-        local group = asked and known[rows[at + 1]:sub(asked)]
+        local asked = asked_of(rows[at + 1])
+        local group = asked and known[asked]
         if not group then
             group = {}
             groups[#groups + 1] = group
             if asked then
-                known[rows[at + 1]:sub(asked)] = group
+                known[asked] = group
             end
         end
         group[#group + 1] = rows[at]

@@ -35,7 +35,8 @@ class Job:
     @property
     def kept(self) -> set[str | None]:
         """Which of its keys may be there; None is the one without a part."""
-        return {None} if self.how == "consume" else {None, "results", "finished", "failed"}
+        of_rows: set[str | None] = set() if self.how == "consume" else {"results", "finished", "failed"}
+        return {None, "engines"} | of_rows
 
 
 @dataclass

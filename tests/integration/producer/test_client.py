@@ -23,7 +23,10 @@ from producer import (
     Result,
     SyncClient,
 )
+from producer.record import consume
 from producer.record.connection import connect
+from producer.record.fetch import Order
+from producer.record.submission import Submission
 
 
 def rows(count: int, start: int = 0) -> list[dict[str, Any]]:
@@ -76,6 +79,22 @@ class TestSubmitting:
         first, second = await client.submit(rows(3)), await client.submit(rows(3), new=True, name="again")
         assert first.id != second.id
         assert (await second.status()).name == "again"
+
+    async def test_adding_to_a_job_by_name_can_be_typed_again_when_it_was_cut_short(self, client: Client) -> None:
+        job = await client.submit(rows(20), name="grows")
+
+        async def commit(*_: Any, **__: Any) -> str:
+            raise asyncio.CancelledError
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Submission, "commit", commit)
+            patch.setattr(Submission, "BUFFERED_BYTES", 1000)
+            with pytest.raises(asyncio.CancelledError):
+                await client.submit(rows(40), append="grows")
+        assert [each.state for each in await client.jobs()] == [JobState.QUEUED, JobState.SUBMITTING]
+        again = await client.submit(rows(40), append="grows")
+        assert again.submitted is not None
+        assert (again.id, again.submitted.appended, again.submitted.rows) == (job.id, 20, 40)
 
     async def test_a_pattern_and_an_iterator_of_paths_are_files(self, client: Client, tmp_path: Path) -> None:
         for name in ("a.jsonl", "b.jsonl"):
@@ -260,6 +279,37 @@ class TestResults:
         with pytest.raises(Refused, match="read them again"):
             await _all(stream)
 
+    @pytest.mark.parametrize("order", ["done", "input"])
+    @pytest.mark.parametrize("follow", [True, False])
+    async def test_of_a_job_that_is_partly_consumed_the_rest(
+        self, client: Client, sync: SyncClient, redis: Redis, order: Order, *, follow: bool
+    ) -> None:
+        job = await client.submit(rows(300))
+        await answer_shard(redis)
+        gone = await consume.take(redis, job.id)
+        assert gone is not None
+        assert await consume.trim(redis, job.id, gone)
+        await answer_all(redis)
+        left = {f"r{index}" for index in range(300)} - {json.loads(line)["custom_id"] for line in gone.lines}
+        assert 0 < len(left) < 300
+        found = await _all(job.results(order=order, follow=follow))
+        assert len(found) == len(left)
+        assert {result.custom_id for result in found} == left
+        assert list(sync.job(job.id).results(order=order, follow=follow)) == found
+
+    async def test_what_is_consumed_while_it_is_read_is_noticed(self, client: Client, redis: Redis) -> None:
+        job = await client.submit(rows(300))
+        await answer_shard(redis)
+        stream = job.results()
+        await anext(stream)
+        await answer_all(redis)
+        for _ in range(2):
+            gone = await consume.take(redis, job.id)
+            assert gone is not None
+            assert await consume.trim(redis, job.id, gone)
+        with pytest.raises(Refused, match="read them again"):
+            await _all(stream)
+
     async def test_a_job_that_is_purged_meanwhile_is_no_such_job(self, client: Client) -> None:
         job = await client.submit(rows(2))
         waiting = asyncio.create_task(job.wait())
@@ -292,7 +342,10 @@ class TestSteering:
             await job.retry()
         with pytest.raises(Refused, match="`producer cancel"):
             await job.purge()
+        refused = await client.submit([{"prompt": "x"}, {"no": "prompt"}])
         await answer_all(redis)
+        with pytest.raises(Refused, match=f"refused at submission; `producer errors {refused.id}` says why"):
+            await refused.retry()
         assert await job.retry() == 3
         assert (await job.cancel()).state is JobState.CANCELLED
         with pytest.raises(Refused, match="is cancelled already"):

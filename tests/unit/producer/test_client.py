@@ -124,6 +124,13 @@ class TestWhatIsGiven:
         assert job_options(0, None, None).ttl_s is None
         with pytest.raises(Refused, match=r"ttl: 0\.5 s would"):
             job_options(0, None, 0.5)
+        for value in (float("nan"), float("inf"), float("-inf")):
+            with pytest.raises(Refused, match=rf"ttl: {value} is no number of seconds; None keeps the job"):
+                job_options(0, None, value)
+
+    async def test_what_becomes_of_a_name_that_is_there_twice_is_one_of_two_things(self) -> None:
+        with pytest.raises(Refused, match=r"^on_duplicate: 'error_row' is neither 'refuse' nor 'error-row'$"):
+            await Client().submit([ROW.body], on_duplicate="error_row")  # type: ignore[arg-type]
 
 
 async def numbers(feed: Feed) -> list[int]:
@@ -175,6 +182,29 @@ class TestFeed:
         filling.join(10)
         assert not filling.is_alive()
 
+    async def test_a_reader_that_leaves_is_heard_while_the_rows_stall(self) -> None:
+        closed = False
+
+        async def rows() -> AsyncIterator[dict[str, str]]:
+            nonlocal closed
+            for _ in range(256):  # a portion
+                yield {"prompt": "x"}
+            try:
+                stalling.set()
+                await asyncio.Event().wait()
+            finally:
+                closed = True
+
+        async def refuses(feed: Feed) -> None:
+            next(feed.lines())
+            await asyncio.to_thread(stalling.wait)
+            raise Refused("enough")
+
+        stalling = threading.Event()
+        with pytest.raises(Refused, match="enough"):
+            await asyncio.wait_for(pump(rows(), Feed("rows"), refuses), 10)
+        assert closed
+
     @pytest.mark.parametrize("waiting", [True, False])
     async def test_a_reader_hears_that_rows_broke_off(self, waiting: bool) -> None:
         feed = Feed("rows")
@@ -186,6 +216,17 @@ class TestFeed:
             feed.break_off()
         with pytest.raises(Refused, match="broke off"):
             await read_apart(feed, numbers)
+
+    async def test_a_reader_hears_that_the_rows_failed(self) -> None:
+        def broken() -> Iterator[dict[str, str]]:
+            yield {"prompt": "x"}
+            raise ZeroDivisionError("mine")
+
+        feed = Feed("rows")
+        with pytest.raises(ZeroDivisionError):
+            feed.fill(broken())
+        with pytest.raises(Refused, match="broke off"):
+            await asyncio.wait_for(read_apart(feed, numbers), 10)
 
     async def test_several_feeds_at_once_do_not_wait_for_each_other(self) -> None:
         go = asyncio.Event()

@@ -1,12 +1,15 @@
 """A submission and the record agree on its rows, or there is no job."""
 
+import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from given_lines import GivenLines
 from redis.asyncio import Redis
 
+from producer.intake.lines import Line, TooLong
 from producer.intake.submission import DuplicateIds, submit_lines
 from producer.record import fetch
 from producer.record.connection import connect
@@ -53,3 +56,46 @@ async def test_rows_with_a_name_that_was_there_are_error_rows_where_that_is_want
         "message": "custom_id '3' is on line 4 already",
         "line": 34,
     }
+
+
+class Counted(GivenLines):
+    """Knows how many lines of it are read."""
+
+    count = 0
+
+    def lines(self) -> Iterator[Line | TooLong]:
+        for self.count, line in enumerate(super().lines(), 1):
+            yield line
+
+
+@pytest.mark.parametrize("case", ["new", "append", "continued"])
+async def test_others_get_their_turn_while_it_reads(redis_url: str, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """Also where rows are staged already, and nothing is sent for long."""
+    many = 3000
+    source = Counted(b"\n".join(b'{"prompt": "%d"}' % number for number in range(many)))
+    asked: dict[str, Any] = {"model": "target", "name": "test"}
+    async with connect(redis_url) as redis:
+        if case == "append":
+            asked["append"] = (await submit_lines(redis, source, **asked)).job_id
+        elif case == "continued":
+            monkeypatch.setattr(Submission, "BUFFERED_BYTES", 1000)
+
+            async def commit(*_: Any, **__: Any) -> str:
+                raise asyncio.CancelledError
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Submission, "commit", commit)
+                with pytest.raises(asyncio.CancelledError):
+                    await submit_lines(redis, source, **asked)
+        source.count, seen = 0, set()
+
+        async def look() -> None:
+            while True:
+                seen.add(source.count)
+                await asyncio.sleep(0)
+
+        looking = asyncio.create_task(look())
+        done = await submit_lines(redis, source, **asked)
+        looking.cancel()
+    assert (done.resumed, done.continued > many - 100) == (case == "append", case == "continued")
+    assert len(seen) > many // 256

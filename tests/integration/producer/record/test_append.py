@@ -262,3 +262,28 @@ async def test_nothing_to_read_is_still_refused(redis: Redis) -> None:
     with pytest.raises(NothingReadable, match="none of its 2 rows can be used; line 1: the line is not JSON"):
         await submit(redis, [b"{a", b"{b"])
     assert await redis.keys() == []
+
+
+async def test_refused_rows_are_no_reason_to_stop_a_job_that_they_are_added_to(redis: Redis) -> None:
+    job = (await submit(redis, LINES[6:46], options=jobs.JobOptions(max_error_rate=0.3))).job_id
+    await answer_all(redis)
+    more = [b"{bad"] * 40 + [b'{"prompt": "more %d"}' % number for number in range(2 * SHARD_ROWS)]
+    await submit(redis, LINES[6:46] + more, append=job)
+    await finish(redis, await claimed(redis), failed=True)  # 16 of the 56 that workers have answered
+    found = await stats(redis, job)
+    assert (found.state, found.reason) == (JobState.RUNNING, "")
+    await finish(redis, await claimed(redis), failed=True)
+    assert (await stats(redis, job)).failed == 40 + 2 * SHARD_ROWS
+
+
+async def test_too_many_errors_still_stop_it(redis: Redis) -> None:
+    job = (await submit(redis, LINES[6:46], options=jobs.JobOptions(max_error_rate=0.25))).job_id
+    await answer_all(redis)
+    more = [b"{bad"] * 40 + [b'{"prompt": "more %d"}' % number for number in range(2 * SHARD_ROWS)]
+    await submit(redis, LINES[6:46] + more, append=job)
+    await finish(redis, await claimed(redis), failed=True)
+    found = await stats(redis, job)
+    assert (found.state, found.reason) == (
+        JobState.PAUSED,
+        "16 of 56 rows failed, more than the share of 0.25 allowed",
+    )

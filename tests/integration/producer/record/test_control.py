@@ -305,7 +305,7 @@ async def test_rows_that_were_damaged_on_their_way_are_refused(redis: Redis) -> 
     (call,) = staged._calls
     argv = call.argv(staged.job_id, staged.owner)
     with pytest.raises(ResponseError, match="the rows are damaged"):
-        await scripts.run(redis, "stage", *[part.replace(b"7", b"8") if part == argv[7] else part for part in argv])
+        await scripts.run(redis, "stage", *[part.replace(b"7", b"8") if part == argv[6] else part for part in argv])
     assert (await stats(redis, staged.job_id)).rows == 0
     await staged.commit("x", insist=False)
     assert (await claimed(redis)).rows == [row(index) for index in range(SHARD_ROWS)]

@@ -253,6 +253,26 @@ async def test_a_frozen_producer_and_the_one_that_went_on(
     assert [job.job_id for job in await jobs.statuses(redis)] == [ended[1].job_id]
 
 
+async def test_rows_that_cannot_be_read_again_are_not_taken_over(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a pipe that says nothing for a while: who reads it could not go on, and would have to start again."""
+    commit, held, go_on = Submission.commit, asyncio.Event(), asyncio.Event()
+
+    async def late(staged: Submission, *args: Any, **options: Any) -> str:
+        monkeypatch.setattr(Submission, "commit", commit)
+        held.set()
+        await go_on.wait()
+        return await commit(staged, *args, **options)
+
+    monkeypatch.setattr(Submission, "commit", late)
+    piped = asyncio.create_task(submit(redis, reopens=False))
+    await held.wait()
+    await silence(redis)
+    of_file = await submit(redis)
+    assert of_file.continued == 0
+    go_on.set()
+    assert (await piped).job_id == of_file.job_id
+
+
 async def test_a_producer_that_is_alive_keeps_what_it_has(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(takeover, "_LOOK_SECONDS", 0.01)
     left = await left_behind(redis)

@@ -86,6 +86,38 @@ async def test_copies_share_a_failure_and_are_tried_again_together(worker: Bench
     assert sum(worker.engine.begun.values()) == 4
 
 
+async def test_copies_that_failed_in_many_shards_are_computed_once_when_they_run_again(worker: Bench) -> None:
+    async def script(row: Row) -> None:
+        raise RowError("bad", "bad")
+
+    worker.engine.script = script
+    submitted = await submit(worker, rows(300, 20))
+    await worker.runner.run_token("t")
+    assert sum(worker.engine.begun.values()) == 20
+    assert await control.retry(worker.redis, submitted.job_id) == 300
+    await worker.runner.run_token("t")
+    assert sum(worker.engine.begun.values()) == 40
+    assert (await state(worker.redis, submitted.job_id)).failed == 300
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MOST_ROWS", 50), ("MOST_BYTES", 5000)])
+async def test_a_shard_that_runs_again_stays_small(
+    worker: Bench, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    async def script(row: Row) -> None:
+        raise RowError("bad", "bad")
+
+    worker.engine.script = script
+    submitted = await submit(worker, rows(100, 1))
+    await worker.runner.run_token("t")
+    monkeypatch.setattr(control, bound, most)
+    await control.retry(worker.redis, submitted.job_id)
+    waiting = await worker.redis.zrange(key("open", submitted.job_id), 0, -1)
+    found = [await worker.redis.hvals(key("rows", submitted.job_id, shard)) for shard in waiting]
+    assert [len(stored) for stored in found] in ([50, 50], [66, 34])
+    assert bound == "MOST_ROWS" or all(len("".join(stored)) <= most for stored in found)
+
+
 async def test_what_is_left_of_a_group_is_computed_by_the_next_worker(worker: Bench) -> None:
     submitted = await submit(worker, rows(6, 2))
     claim = await leases.claim(worker.redis, served="target", lease_ms=LEASE_MS)

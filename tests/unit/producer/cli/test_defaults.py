@@ -85,6 +85,14 @@ def test_settings_win_over_defaults_and_these_over_what_is_under_them(tmp_path: 
         ("maxtokens=1", '--set: rows have no parameter "maxtokens"; did you mean "max_tokens"?'),
         ("temperature=hot", '--set: "temperature" must be'),
         ("model=m", '--set: "model" cannot be a default'),
+        ("temperature=", '--set: "temperature" must be'),
+        ("temperature=NaN", "--set temperature: the value holds NaN"),
+        ("temperature=-Infinity", "--set temperature: the value holds -Infinity"),
+        ("temperature=1e400", "--set temperature: the value holds a number too large"),
+        ("seed=9223372036854775808", "--set seed: the value holds an integer that does not fit"),
+        ('stop=["a"', "--set stop: the value is not JSON"),
+        ('stop="\\ud800"', "--set stop: the value holds half of a surrogate pair"),
+        ("logit_bias={1: 2}", "--set logit_bias: the value is not JSON"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(setting: str, words: str) -> None:

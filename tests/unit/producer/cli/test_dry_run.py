@@ -1,6 +1,7 @@
 """What `producer submit --dry-run` finds and tells."""
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,23 @@ def test_the_object_for_programs(dry: Any) -> None:
         "refused": None,
     }
     assert dry("{", as_json=True)[1]["refused"].startswith("none of its 1 rows")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_memory_does_not_grow_with_the_bad_lines(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    monkeypatch.setattr("producer.cli.dry_run._IN_MEMORY", 1 << 16)
+
+    def peak(rows: int) -> int:
+        path = tmp_path / "rows.jsonl"
+        path.write_text("{\n" * rows)
+        tracemalloc.start()
+        dry_run(open_source([str(path)]), defaults={}, on_duplicate="refuse", everything=True, as_json=as_json)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        out, err = capfd.readouterr()
+        assert (len(json.loads(out)["errors"]) if as_json else err.count("invalid_json: the line")) == rows
+        return most
+
+    assert peak(6000) < peak(3000) + 300_000

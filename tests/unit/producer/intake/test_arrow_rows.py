@@ -37,7 +37,7 @@ def write_stream(table: pa.Table, path: Path) -> None:
 
 def write_packed_stream(table: pa.Table, path: Path) -> None:
     write_stream(table, path)
-    path.write_bytes(gzip.compress(path.read_bytes()))
+    path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
 
 
 WRITERS = [write_parquet, write_feather, write_one_batch, write_stream, write_packed_stream]

@@ -138,7 +138,7 @@ class TestStreams:
         assert list(source.lines()) == [Line(1, ROW), Line(3, ROW)]
 
     def test_standard_input_that_is_cut_off(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        stdin(monkeypatch, io.BytesIO(gzip.compress(ROW)[:-1]))
+        stdin(monkeypatch, io.BytesIO(gzip.compress(ROW, mtime=0)[:-1]))
         with pytest.raises(SourceError, match=r"^stdin: its gzip stream is cut off"):
             list(open_source(["-"]).lines())
 
@@ -158,7 +158,7 @@ class TestStreams:
         os.mkfifo("pipe")
         source = open_source(["pipe"])
         assert not source.reopens
-        Thread(target=lambda: Path("pipe").write_bytes(gzip.compress(ROW)), daemon=True).start()
+        Thread(target=lambda: Path("pipe").write_bytes(gzip.compress(ROW, mtime=0)), daemon=True).start()
         assert list(source.lines()) == [Line(1, ROW)]
 
     def test_lines_arrive_while_the_writer_is_still_writing(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ class TestStreams:
             writer.write(b"second\n")
             assert next(lines) == Line(2, b"second")
 
-    @pytest.mark.parametrize("data", [gzip.compress(ROW), zstd.compress(ROW), ROW + b"\n" + ROW, b"\n", b""])
+    @pytest.mark.parametrize("data", [gzip.compress(ROW, mtime=0), zstd.compress(ROW), ROW + b"\n" + ROW, b"\n", b""])
     def test_a_writer_that_writes_byte_by_byte(self, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
         stdin(monkeypatch, io.BufferedReader(ByteByByte(data)))
         got = [line.data for line in open_source(["-"]).lines()]
@@ -187,13 +187,17 @@ class TestFormats:
             ("a.xz", b"\xfd7zXZ\0\0\0", "it is packed with xz"),
             ("a.lz4", b"\x04\x22M\x18\0\0\0\0", "it is packed with lz4"),
             ("a.7z", b"7z\xbc\xaf\x27\x1c\0\0", "it is a 7z archive"),
-            ("a.tar.gz", gzip.compress(b"a".ljust(257, b"\0") + b"ustar"), "it is a tar archive"),
+            ("a.tar.gz", gzip.compress(b"a".ljust(257, b"\0") + b"ustar", mtime=0), "it is a tar archive"),
             ("a.feather", b"FEA1\0\0\0\0", "it is a Feather V1 file; write it as Parquet or Feather V2"),
             ("a.db", b"SQLite format 3\0", "it is an SQLite database"),
             ("a.avro", b"Obj\x01....", "it is an Avro file"),
             ("a.parquet", ROW, "by its name it is parquet, by its content not"),
             ("a.parquet", b"PAR1....", "it cannot be read; copy it again or write it anew"),
-            ("a.parquet.gz", gzip.compress(b"PAR1...."), "are read from a plain file: save it to one and name it"),
+            (
+                "a.parquet.gz",
+                gzip.compress(b"PAR1....", mtime=0),
+                "are read from a plain file: save it to one and name it",
+            ),
             ("a.arrow", b"ARROW1\0\0....", "it cannot be read"),
             ("a.arrow", b"\xff\xff\xff\xff\x10\0\0\0..", "it cannot be read"),
         ],
@@ -223,8 +227,8 @@ class TestFormats:
             ("a.csv", b"prompt,x\nhi,x\n"),
             ("a.CSV", b"prompt,x\nhi,x\n"),
             ("a.tsv", b"prompt\tx\nhi\tx\n"),
-            ("a.csv.gz", gzip.compress(b"prompt,x\nhi,x\n")),
-            ("a.CSV.gz", gzip.compress(b"prompt,x\nhi,x\n")),
+            ("a.csv.gz", gzip.compress(b"prompt,x\nhi,x\n", mtime=0)),
+            ("a.CSV.gz", gzip.compress(b"prompt,x\nhi,x\n", mtime=0)),
             ("a.tsv.zst", zstd.compress(b"prompt\tx\nhi\tx\n")),
         ],
     )

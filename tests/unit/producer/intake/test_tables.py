@@ -135,6 +135,7 @@ class TestNames:
 
     def test_another_column_and_numbers(self) -> None:
         assert row(Table(id_column="n"), prompt="hi", n=12).custom_id == "12"
+        assert row(Table(id_column="n"), prompt="hi", n=float("nan")).custom_id == "row-7"
         assert row(Table(id_column="text"), prompt="hi", text="").fault.code == "invalid_custom_id"
         assert row(Table(prompt_column="text", id_column="text"), text="hi").custom_id == "hi"
 

@@ -58,7 +58,7 @@ def test_a_job_that_goes_on() -> None:
     assert (moment.acceptance, moment.overlap) == (0.65, 0.8)
     assert moment.seconds_left == pytest.approx(140)
     said = "j: running, 300/1000 rows, 0 failed, 5 rows/s, 50 tokens/s out, 20 in, "
-    assert one_line(moment) == said + "65% of drafts accepted, 80% of draft time hidden, about 2 min left"
+    assert one_line(moment) == said + "65% of drafts accepted, overlap 80%, about 2 min left"
 
 
 def test_rows_that_end_for_the_first_time_took_from_the_start_of_the_job() -> None:
@@ -108,7 +108,7 @@ def test_an_ended_job_is_told_over_its_whole_life() -> None:
     assert moment.completion_tokens_per_second == 250
     assert (moment.acceptance, moment.overlap) == (0.6, 0.8)
     said = "j: completed, 1000/1000 rows, 20 failed, 24 rows/s, 250 tokens/s out, 100 in, "
-    assert one_line(moment) == said + "60% of drafts accepted, 80% of draft time hidden"
+    assert one_line(moment) == said + "60% of drafts accepted, overlap 80%"
     assert (course.ended(over, []).acceptance, course.ended(over, []).overlap) == (None, None)
 
 
@@ -139,7 +139,7 @@ def test_a_moment_for_programs() -> None:
 
 
 def test_a_workers_line() -> None:
-    drafts = ("65% of drafts accepted", "80% of draft time hidden")
+    drafts = ("65% of drafts accepted", "overlap 80%")
     assert worker_columns(WORKER) == ("host-1", "psd", "16 rows", "50 tokens/s", *drafts, "draining")
     silent = WorkerAtWork(WorkerCard("a\x1b[31m", "m", "ar", 2, "ready", "host", 1), Effort())
     assert worker_columns(silent) == ("a?[31m", "ar", "", "", "", "", "")

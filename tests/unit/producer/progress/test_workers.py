@@ -80,7 +80,7 @@ def test_workers_come_and_go_and_one_of_an_older_version_says_nothing() -> None:
 def test_together() -> None:
     crew = Crew()
     crew.hear([card("a", stats(10)), card("b", stats(100))])
-    whole = together(crew.hear([card("a", stats(20)), card("b", stats(105))]))
+    whole = together([worker.effort for worker in crew.hear([card("a", stats(20)), card("b", stats(105))])])
     assert (whole.seconds, whole.drafted, whole.accepted) == (10, 1200, 900)
     assert whole.overlap == pytest.approx(0.8)
     assert together([]) == Effort()

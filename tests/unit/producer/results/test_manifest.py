@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from typing import Any
 
+from producer.progress import course
 from producer.record.jobs import JobStatus
 from producer.record.models import JobState
 from producer.record.provenance import EngineNote
@@ -91,12 +92,14 @@ def test_what_it_says_of_the_job() -> None:
 
 
 def test_engines_add_up() -> None:
-    one = note(
-        "w1", drafted=100, accepted=60, draft_seconds=2.0, hidden_seconds=1.0, versions={"vllm": "1", "torch": "2"}
-    )
-    two = note("w2", drafted=300, accepted=100, draft_seconds=2.0, hidden_seconds=2.0, versions={"vllm": "3"})
+    times = {"draft_seconds": 2.0, "verify_seconds": 9.0, "hidden_seconds": 1.0}
+    one = note("w1", drafted=100, accepted=60, **times, versions={"vllm": "1", "torch": "2"})
+    times = {"draft_seconds": 9.0, "verify_seconds": 2.0, "hidden_seconds": 2.0}
+    two = note("w2", drafted=300, accepted=100, **times, versions={"vllm": "3"})
     found = made(one, two)
-    assert (found["acceptance_rate"], found["hidden_share"], found["lossless"]) == (0.4, 0.75, True)
+    assert (found["acceptance_rate"], found["overlap"], found["lossless"]) == (0.4, 0.75, True)
+    seen = course.ended(job(), [one, two])
+    assert (seen.acceptance, seen.overlap) == (0.4, 0.75), "what `watch` says"
     assert found["versions"] == {"torch": ["2"], "vllm": ["1", "3"]}
     assert [each["worker_id"] for each in found["engines"]] == ["w1", "w2"]
     assert not made(one, note("w3", lossless=False))["lossless"]
@@ -104,6 +107,6 @@ def test_engines_add_up() -> None:
 
 def test_what_there_is_nothing_of_is_null() -> None:
     found = made(note("w1"), started=None, ended=None, state=JobState.RUNNING)
-    assert [found[name] for name in ("acceptance_rate", "hidden_share", "throughput")] == [None] * 3
+    assert [found[name] for name in ("acceptance_rate", "overlap", "throughput")] == [None] * 3
     assert (found["job"]["started"], found["lossless"]) == (None, True)
     assert made()["lossless"] is None

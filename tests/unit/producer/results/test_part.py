@@ -32,7 +32,8 @@ def test_it_goes_on_after_what_is_there(tmp_path: Path, there: int, torn: int) -
         assert part.tally.lines == there
         part.add(page(there))
         assert part.place == page(there).end
-        file = part.become(path)
+        file = part.written(path)
+        part.become(path)
     assert path.read_bytes() == text(*LINES)
     assert (file.lines, file.bytes, file.name) == (len(LINES), path.stat().st_size, "out")
     assert file.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -56,7 +57,7 @@ def test_what_is_not_the_job_s_stays_as_it_is(tmp_path: Path, foreign: bytes) ->
         with pytest.raises(Refused, match=r"out.part has other lines than the job: .* `rm .*out.part`"):
             part.add(page(0))
         with pytest.raises(Refused, match="has other lines"):
-            part.become(tmp_path / "out")
+            part.written(tmp_path / "out")
     assert {found.name: found.read_bytes() for found in tmp_path.iterdir()} == {"out.part": foreign}
 
 

@@ -22,12 +22,16 @@ class Record:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = True
         self.notes: list[dict[str, int]] = []
+        self.slow: asyncio.Event | None = None
         monkeypatch.setattr(provenance, "note", self.note)
 
     async def note(self, _: object, worker_id: str, facts: EngineFacts, shares: Mapping[str, JobShare]) -> None:
         if not self.open:
             raise RedisConnectionError("gone")
         assert (worker_id, facts) == ("w", FACTS)
+        if slow := self.slow:
+            self.slow = None
+            await slow.wait()
         self.notes.append({job: share.rows for job, share in shares.items()})
 
 
@@ -77,3 +81,16 @@ async def test_what_redis_did_not_take_is_written_later(record: Record, notes: N
     record.open = True
     await notes.write()
     assert record.notes == [{"a": 1}]
+
+
+async def test_a_note_that_is_slow_does_not_come_over_a_newer_one(record: Record, notes: Notes) -> None:
+    record.slow = arrives = asyncio.Event()
+    ended(notes, "a")
+    first = asyncio.create_task(notes.write())
+    await asyncio.sleep(0)
+    ended(notes, "a")
+    second = asyncio.create_task(notes.write())
+    await asyncio.sleep(0)
+    arrives.set()
+    await asyncio.gather(first, second)
+    assert record.notes == [{"a": 1}, {"a": 2}]
