@@ -93,7 +93,7 @@ def test_ctrl_c_ends_it_while_it_waits(shell: Shell, how: signal.Signals) -> Non
                 assert b"Redis is away, waiting for it" in submitting.stderr.readline()
             submitting.send_signal(signal.SIGINT)
             assert submitting.wait(10) == 130
-            assert submitting.stderr.read() == b""
+            assert submitting.stderr.read() == b"interrupted: nothing was submitted\n"
         finally:
             if how is signal.SIGSTOP:
                 os.kill(pid, signal.SIGCONT)

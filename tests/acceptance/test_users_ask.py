@@ -193,9 +193,9 @@ def test_05_results_in_input_order_while_the_job_runs_as_parquet_and_atomically(
     job = shell.submit(text=lines(800))["job_id"]
     shell.await_done(job, 40)
     shell.producer("pause", job)
-    assert "--partial" in shell.run("producer", "results", job, "-o", out).stderr
+    assert "--partial" in shell.run("producer", "results", job, "-o", out, "--overwrite").stderr
     assert out.read_text() == "what was there\n", "a file appears whole or not at all"
-    shell.producer("results", job, "-o", out, "--partial", "--order", "input")
+    shell.producer("results", job, "-o", out, "--partial", "--order", "input", "--overwrite")
     part = [int(row["custom_id"]) for row in read(out)]
     assert 40 <= len(part) < 800
     assert part == sorted(part)

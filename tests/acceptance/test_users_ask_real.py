@@ -13,6 +13,9 @@ from shell import Shell, shell_in
 
 from worker.lab.tiny import build_tiny_model
 
+#: Its engine takes a minute to start, and what it shows other tests show, too, item by item.
+pytestmark = pytest.mark.full
+
 CONTEXT = 512
 FLAGS = (f"--engine-args=--max-model-len {CONTEXT}", "--kv-cache-gib", "0.25")
 HELLO = [{"role": "user", "content": "Hello"}]
