@@ -77,7 +77,7 @@ def test_01_constant_memory_and_a_bar_of_persisted_rows_that_ends(shell: Shell) 
     assert "seconds_left" in moments[0]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
 def test_02_the_same_file_goes_on_and_finished_rows_are_never_lost(shell: Shell, how: signal.Signals) -> None:
     """Resubmitting the same file continues; a crash, Ctrl-C or a lost node never loses finished rows. (A full disk:
     test_consume.py.)"""
