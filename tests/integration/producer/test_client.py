@@ -1,15 +1,15 @@
-"""`producer.Client` and `producer.SyncClient` against a real Redis."""
+"""`producer.Client` against a real Redis."""
 
 import asyncio
 import json
-import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from answering import answer_all, answer_shard
+from client_rows import asynchronous, failing, gone, rows
 from redis.asyncio import Redis
 
 from producer import (
@@ -24,44 +24,8 @@ from producer import (
     SyncClient,
 )
 from producer.record import consume
-from producer.record.connection import connect
 from producer.record.fetch import Order
 from producer.record.submission import Submission
-
-
-def rows(count: int, start: int = 0) -> list[dict[str, Any]]:
-    return [
-        {"custom_id": f"r{index}", "messages": [{"role": "user", "content": f"q{index}"}]}
-        for index in range(start, start + count)
-    ]
-
-
-def failing(count: int) -> list[dict[str, Any]]:
-    return [row | {"user": "fail"} for row in rows(count)]
-
-
-async def asynchronous(given: list[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
-    for row in given:
-        await asyncio.sleep(0)
-        yield row
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with connect(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
-async def client(redis_url: str) -> AsyncIterator[Client]:
-    async with Client(redis_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def sync(redis_url: str) -> Iterator[SyncClient]:
-    with SyncClient(redis_url) as opened:
-        yield opened
 
 
 class TestSubmitting:
@@ -385,76 +349,6 @@ class TestRedis:
     async def test_a_client_that_is_not_open_says_so(self) -> None:
         with pytest.raises(RuntimeError, match="async with"):
             await Client("redis://nowhere").jobs()
-
-
-class TestSync:
-    """These tests run within an event loop, as a notebook's cells do."""
-
-    async def test_all_of_it_without_await(self, sync: SyncClient, redis: Redis) -> None:
-        job = sync.submit(rows(40), name="sync")
-        assert job.submitted is not None
-        assert not job.submitted.resumed
-        stream = job.results()
-        await answer_all(redis)
-        assert {result.text for result in stream} == {f"re: r{index}" for index in range(40)}
-        assert job.wait(timeout=5).done == 40
-        assert [status.state for status in job.progress()] == [JobState.COMPLETED]
-        assert sync.job("sync").id == job.id == sync.jobs()[0].job_id
-        assert len(list(job.results(order="input", follow=False))) == 40
-        job.purge()
-        with pytest.raises(NoSuchJob):
-            job.status()
-
-    async def test_an_iterator_runs_in_the_calling_thread(self, sync: SyncClient) -> None:
-        threads = set()
-
-        def mine() -> Iterator[dict[str, Any]]:
-            for row in rows(2000):
-                threads.add(threading.current_thread())
-                yield row
-
-        assert sync.submit(mine()).status().rows == 2000
-        assert threads == {threading.current_thread()}
-
-    async def test_the_results_of_one_job_are_the_rows_of_another(self, sync: SyncClient, redis: Redis) -> None:
-        first = sync.submit(rows(600))
-        await answer_all(redis)
-        second = sync.submit({"prompt": result.text} for result in first.results())
-        assert second.status().rows == 600
-
-    async def test_an_error_in_an_iterator_is_the_callers_own(self, sync: SyncClient) -> None:
-        def broken() -> Iterator[dict[str, Any]]:
-            yield from rows(1000)
-            raise ZeroDivisionError("mine")
-
-        with pytest.raises(ZeroDivisionError, match="mine"):
-            sync.submit(broken())
-        with pytest.raises(Refused, match=r"row 1 is of type int"):
-            sync.submit(iter([1]))  # type: ignore[arg-type]
-        assert sync.jobs() == []
-
-    async def test_results_that_are_left_early_are_closed(self, sync: SyncClient, redis: Redis) -> None:
-        job = sync.submit(rows(40))
-        await answer_all(redis)
-        for _ in job.results():
-            break
-        assert job.status().done == 40
-
-    async def test_a_closed_client_says_so(self, redis_url: str) -> None:
-        client = SyncClient(redis_url)
-        job = client.submit(rows(1))
-        client.close()
-        client.close()
-        with pytest.raises(RuntimeError, match="the client is closed"):
-            job.status()
-        await gone("producer-client")
-
-
-async def gone(thread: str) -> None:
-    """Wait until no thread of this name is left."""
-    async with asyncio.timeout(5):
-        while any(each.name.startswith(thread) for each in threading.enumerate()):
-            await asyncio.sleep(0.01)
 
 
 async def _all(stream: AsyncIterator[Result]) -> list[Result]:
