@@ -77,11 +77,12 @@ class Interleavings:
     Args:
         programs: the operations of each rank. Rank 0 leads: its calls being done is what the engine waits for.
         transport: how messages travel.
+        room: messages that may be under way from one rank to another before a send waits; None: any number.
     """
 
-    def __init__(self, programs: Sequence[Sequence[Operation]], transport: Transport) -> None:
+    def __init__(self, programs: Sequence[Sequence[Operation]], transport: Transport, room: int | None = None) -> None:
         self._programs = programs
-        self._transport = transport
+        self._transport, self._room = transport, room
         ranks = range(len(programs))
         #: Messages from one rank to another, before each place of the sender's, and of the receiver's, program.
         between = [(source, to) for source in ranks for to in ranks if source != to]
@@ -134,7 +135,7 @@ class Interleavings:
             case Send() | Relay():
                 to = _receivers(op)
                 if not self._waits(op):
-                    return (rank,)
+                    return (rank,) if self._has_room(state, rank, to) else ()
                 return (rank, *to) if self._all_receive(state, to, rank) else ()
             case Receive(source):
                 between = source, rank
@@ -145,6 +146,9 @@ class Interleavings:
         if isinstance(op, Relay):
             return self._transport is not Transport.BUFFERED
         return self._transport is Transport.ONE_COMMUNICATOR
+
+    def _has_room(self, state: State, source: int, receivers: Sequence[int]) -> bool:
+        return self._room is None or all(self._between(state, source, to) < self._room for to in receivers)
 
     def _all_receive(self, state: State, receivers: Sequence[int], source: int) -> bool:
         following = [self._next(state, who) for who in receivers]
@@ -159,10 +163,10 @@ class Interleavings:
 
     def _under_way(self, state: State) -> int:
         """The most messages from one rank to another that have not been received."""
-        return max(
-            (self._sent[source, to][state[source]] - self._taken[source, to][state[to]] for source, to in self._used),
-            default=0,
-        )
+        return max((self._between(state, source, to) for source, to in self._used), default=0)
+
+    def _between(self, state: State, source: int, to: int) -> int:
+        return self._sent[source, to][state[source]] - self._taken[source, to][state[to]]
 
 
 def _receivers(op: Operation) -> Sequence[int]:

@@ -7,12 +7,12 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from interleavings import Done, Issued, Meet, Operation, Receive, Relay, Send
-from steps import DRAFTS, draft_ids, drawn, proposals_of, sampled_ids, table
+from steps import DRAFTS, admitted, draft_ids, drawn, proposals_of, sampled_ids, table
 from torch import Tensor
 
 from worker.minedraft.lanes import CallNumbers, DrafterLane, Step, VerifierLane
 from worker.minedraft.link import LinkError
-from worker.minedraft.relay import FirstVerifier, OtherVerifier
+from worker.minedraft.relay import NO_DRAFT, FirstVerifier, OtherVerifier
 from worker.minedraft.stages import StageClock
 
 #: For each call, the drafts that its placeholders stand for.
@@ -260,7 +260,7 @@ class _Ranks:
             self._proposed[rank].append({name: float(rows[0, 0]) for name, rows in lane.proposals.items()})
             if step.num_scheduled_tokens:
                 tape.program.append(Meet(call))
-                lane.sampled(copy, sampled(call, step), drawn(step))
+                lane.sampled(copy, sampled(call, copy), drawn(step))
         if not self._pairs[-1].dead:
             with suppress(Dead):
                 self._draft(call, step, after)
@@ -287,7 +287,9 @@ class _Ranks:
         self._drafter_calls.append(call)
         self._filled[-1].append(copy.scheduled_spec_decode_tokens)
         if step.num_scheduled_tokens:
-            assert self._drafter.sampled(copy).equal(sampled(call, step))
+            assert self._drafter.sampled(copy).equal(sampled(call, copy))
+            if not step.num_spec_tokens_to_schedule:
+                return
             known = [name for name in drawn(step) if name not in self._strange]
             self._drafter.drafted(copy, drafted(call, step), proposals_of(call, known) if known else None)
 
@@ -322,11 +324,15 @@ def sampled(call: int, step: Step) -> Tensor:
 
 
 def drafted(call: int, step: Step) -> Tensor:
-    return table([draft_ids(call, name) for name in step.num_scheduled_tokens])
+    """[requests, DRAFTS], a message up."""
+    rows = ((draft_ids(call, name), admitted(call, name)) for name in step.num_scheduled_tokens)
+    return table([[*ids[:count], *[NO_DRAFT] * (DRAFTS - count)] for ids, count in rows])
 
 
 def due(calls: Sequence[Step], came: Collection[int] | None = None, joins: Collection[int] = ()) -> Filled:
-    """What placeholders stand for: the drafts of the request's last call, or zeros where there are none.
+    """What placeholders stand for: the drafts of the request's last call, if it drafted, and as many as were sent.
+
+    Requests without any are left out, but for calls with a grammar: there zeros stand for what is missing.
 
     Args:
         calls: numbered from 1.
@@ -341,20 +347,24 @@ def due(calls: Sequence[Step], came: Collection[int] | None = None, joins: Colle
         for name in step.finished_req_ids:
             last.pop(name, None)
         known = {name: number for name, number in last.items() if came is None or number in came}
-        filled.append(
-            {
-                name: (draft_ids(known[name], name) if name in known else [0] * DRAFTS)[: len(placeholders)]
-                for name, placeholders in step.scheduled_spec_decode_tokens.items()
-            }
-        )
-        last |= dict.fromkeys(step.num_scheduled_tokens, call)
+        found = {}
+        for name, placeholders in step.scheduled_spec_decode_tokens.items():
+            sent = draft_ids(known[name], name)[: admitted(known[name], name)] if name in known else []
+            if step.has_structured_output_requests:
+                sent += [0] * DRAFTS
+            found[name] = sent[: len(placeholders)]
+        filled.append({name: drafts for name, drafts in found.items() if drafts})
+        for name in step.num_scheduled_tokens:
+            last.pop(name, None)
+        if step.num_spec_tokens_to_schedule:
+            last |= dict.fromkeys(step.num_scheduled_tokens, call)
     return filled
 
 
 def due_proposals(calls: Sequence[Step], joins: Collection[int] = ()) -> list[dict[str, float]]:
     """For each call, what `proposals_of` has for the drafts that are verified with one, where no drafter is lost.
 
-    Those of drafts that are verified for the first time, and of requests that the drafter knows from their beginning.
+    Those of requests that the drafter knows from their beginning, where it sent drafts.
 
     Args:
         calls: numbered from 1.
@@ -374,6 +384,7 @@ def due_proposals(calls: Sequence[Step], joins: Collection[int] = ()) -> list[di
         proposed.append({name: fresh.pop(name) for name in step.scheduled_spec_decode_tokens if name in fresh})
         for name in step.num_scheduled_tokens:
             fresh.pop(name, None)
-        known = [name for name in drawn(step) if name not in strange]
-        fresh |= {name: float(rows[0, 0]) for name, rows in zip(known, proposals_of(call, known), strict=True)}
+        if step.num_spec_tokens_to_schedule:
+            known = [name for name in drawn(step) if name not in strange and admitted(call, name)]
+            fresh |= {name: float(rows[0, 0]) for name, rows in zip(known, proposals_of(call, known), strict=True)}
     return proposed

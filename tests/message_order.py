@@ -110,6 +110,8 @@ class Streams(nccl_link.Streams):
         """Memory is for ever."""
 
     def sent(self) -> Event:
+        if self._side._after:  # nothing was given to it since it was told to wait
+            self._side.launch("computed")
         return Event(self._recording, self._rank, self._recording.place(self._side.line))
 
 

@@ -30,6 +30,7 @@ class ScriptedEngine:
     def __init__(self, script: Callable[[Row], Awaitable[None]]) -> None:
         self.script = script
         self.begun: Counter[int] = Counter()
+        self.jobs: Counter[str] = Counter()
         self.cancelled: Counter[int] = Counter()
         self.lives = asyncio.Event()
         self.lives.set()
@@ -37,10 +38,11 @@ class ScriptedEngine:
     async def ready(self) -> None:
         await self.lives.wait()
 
-    async def answer(self, row: Row) -> Answer:
+    async def answer(self, row: Row, job: str = "") -> Answer:
         if not self.lives.is_set():
             raise EngineDown("none")
         self.begun[row.index] += 1
+        self.jobs[job] += 1
         try:
             await self.script(row)
         except asyncio.CancelledError:

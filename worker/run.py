@@ -18,6 +18,7 @@ from worker.models.errors import ModelError
 from worker.queue import preflight
 from worker.queue.health import WORKER_PATIENCE
 from worker.queue.preflight import UnfitRedis
+from worker.resolve import resolve
 from worker.service import Service
 from worker.settings import RunSettings, UsageError, read_settings
 
@@ -27,13 +28,16 @@ log = logging.getLogger("worker")
 def run(argv: Sequence[str]) -> int:
     """Be a worker until stopped; returns the exit code. Whatever goes wrong is one line on standard error."""
     try:
-        settings = read_settings(argv)
+        resolved = resolve(read_settings(argv))
+        settings = resolved.settings
         logging.basicConfig(
             level=settings.log_level.upper(),
             format="%(asctime)s %(levelname)s %(name)s: %(message)s",
             stream=sys.stderr,
         )
         logging.getLogger("arq").setLevel(logging.ERROR)  # its warnings are about tokens, of which none matters
+        for line in resolved.said:
+            log.info("%s", line)
         asyncio.run(_serve(settings))
     except (UsageError, NoRedisUrl, UnfitRedis, EngineStartError, ModelError, ServerError) as error:
         return _fail(error, 2)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationError, create_model
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, create_model
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -73,9 +73,16 @@ class RunSettings(BaseSettings):
         Field(description="redis://, rediss://, unix:// or sentinel:// URL (default: this user's embedded server)"),
     ] = None
     mode: Annotated[
-        Literal["ar", "sd", "psd"],
-        Field(description="psd: two overlapped batches; sd: vLLM's own speculative decoding; ar: no drafts"),
+        Literal["ar", "sd", "psd", "pearl", "auto"],
+        Field(
+            description="psd: two overlapped batches; pearl: one batch, drafted ahead; auto: as is fastest by measured "
+            "times; sd: vLLM's own speculative decoding; ar: no drafts"
+        ),
     ] = "psd"
+    plan: Annotated[
+        Path | None,
+        Field(description="file of `worker plan --save`: mode, devices and drafts, where nothing else says them"),
+    ] = None
     engine: Annotated[
         Literal["vllm", "fake"], Field(description="vllm: the real one; fake: made-up text, for tests of the queue")
     ] = "vllm"
@@ -85,7 +92,7 @@ class RunSettings(BaseSettings):
     ] = None
     draft_model: Annotated[
         str | None,
-        Field(description="folder or name of the draft model (sd, psd; default: for the embedded target, its own)"),
+        Field(description="folder or name of the draft model (not of ar; default: for the embedded target, its own)"),
     ] = None
     served_model_name: Annotated[
         str | None,
@@ -95,16 +102,41 @@ class RunSettings(BaseSettings):
         ),
     ] = None
     tensor_parallel_size: Annotated[
-        PositiveInt, Field(description="devices that share the target model (on GPUs psd needs one more, to draft)")
+        PositiveInt,
+        Field(description="devices that share the target model (on GPUs psd and auto need one more, to draft)"),
     ] = 1
-    num_speculative_tokens: Annotated[PositiveInt, Field(description="tokens drafted a step (sd, psd)")] = 1
+    num_speculative_tokens: Annotated[
+        PositiveInt | None,
+        Field(description="tokens drafted a step, in auto at most (default: 1, in pearl 2, in auto 5)"),
+    ] = None
     draft_sample_method: Annotated[
         Literal["greedy", "probabilistic"],
-        Field(description="drafts for sampled rows: the likeliest tokens, or drawn from the draft model (sd, psd)"),
+        Field(description="drafts for sampled rows: the likeliest tokens, or drawn from the draft model"),
     ] = "greedy"
+    draft_source: Annotated[
+        Literal["model", "ngram", "suffix", "mixed"],
+        Field(
+            description="where drafts are from: the draft model, the row's own text, rows of its job that are done, "
+            "or what was right most often (psd, auto)"
+        ),
+    ] = "model"
+    draft_length: Annotated[
+        Literal["fixed", "adaptive"],
+        Field(description="drafts of a row that are verified: all, or as many as pay (psd, pearl, auto)"),
+    ] = "fixed"
+    verify: Annotated[
+        Literal["all", "tetris", "confidence"],
+        Field(
+            description="drafts of all rows that are verified: all, those likeliest to be accepted, or as many of "
+            "these as pay (psd, pearl, auto)"
+        ),
+    ] = "all"
+    extra_drafts: Annotated[
+        NonNegativeInt, Field(description="of --num-speculative-tokens, those that --verify tetris leaves out")
+    ] = 0
     max_num_seqs: Annotated[
         PositiveInt | None,
-        Field(description="rows that run at once, in psd those of both batches (default: 16 on CPUs, 256 on GPUs)"),
+        Field(description="rows that run at once, those of both batches (default: 16 on CPUs, 256 on GPUs)"),
     ] = None
     verifier_cpus: Annotated[
         str | None,
@@ -112,7 +144,9 @@ class RunSettings(BaseSettings):
         Field(description="cores of the target model, as 0,2-5; divided among its ranks (default: a fair share)"),
     ] = None
     drafter_cpus: Annotated[
-        str | None, AfterValidator(_devices), Field(description="cores of the draft model (psd; default: a fair share)")
+        str | None,
+        AfterValidator(_devices),
+        Field(description="cores of the draft model (psd, pearl, auto; default: a fair share)"),
     ] = None
     kv_cache_gib: Annotated[
         _Gib | None,
@@ -123,17 +157,19 @@ class RunSettings(BaseSettings):
     ] = None
     drafter_kv_cache_gib: Annotated[
         _Gib | None,
-        Field(description="memory of the draft model's KV cache (psd; default: as much as the target's)"),
+        Field(description="memory of the draft model's KV cache (psd, pearl, auto; default: as much as the target's)"),
     ] = None
     drafter_gpu_memory_utilization: Annotated[
         float | None,
-        Field(gt=0, le=1, description="share of its GPU for the draft model (psd on GPUs; default: as a verifier's)"),
+        Field(
+            gt=0, le=1, description="share of its GPU for the draft model (psd, auto on GPUs; default: as a verifier's)"
+        ),
     ] = None
     link: Annotated[
         Literal["nccl", "host"] | None,
         Field(
             description="what carries drafts: nccl from GPU to GPU, or host memory "
-            "(psd; default: nccl on GPUs, host on CPUs)"
+            "(psd, auto; default: nccl on GPUs, host on CPUs)"
         ),
     ] = None
     engine_args: Annotated[

@@ -24,11 +24,12 @@ class EngineFacts:
             and of the names and sizes of its weights' files (not of the weights themselves).
         dtype: what weights and logits are computed in, as `float32`.
         tensor_parallel_size: devices that share the model.
-        mode: `ar`, `sd` or `psd`; `fake`, where no model answers.
+        mode: `ar`, `sd`, `psd`, `pearl` or `auto`; `fake`, where no model answers.
         drafter: the draft model, as `model_path`.
         drafter_revision: as `revision`.
-        num_speculative_tokens: tokens drafted in a step.
+        num_speculative_tokens: tokens drafted in a step, at most.
         draft_sample_method: `greedy` or `probabilistic`.
+        strategy: what else was chosen of sources, lengths and admission of drafts, in flags of `worker run`.
         lossless: whether answers have the distribution of plain decoding (those to greedy rows its very text).
         versions: of `minedraft-worker`, `vllm` and `torch`, those that are installed.
     """
@@ -43,6 +44,7 @@ class EngineFacts:
     drafter_revision: str = ""
     num_speculative_tokens: int = 0
     draft_sample_method: str = ""
+    strategy: str = ""
     lossless: bool = True
     versions: dict[str, str] = field(default_factory=dict)
 

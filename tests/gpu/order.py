@@ -169,7 +169,7 @@ def _verify(worker: Worker, where: Meeting, folder: Path, ms: float, calls: int)
                 marks[call - 3].wait()  # the engine schedules a batch again when it has its result
             if call == WARM:
                 began = time.monotonic()
-            pipeline.begin(batch.step)
+            pipeline.begin(batch.step, {})
             pipeline.get_prev_sampled_outputs(table)
             verified[call - 1] = table[batch.slots]
             clock.stop(Stage.PREPARE)
@@ -184,7 +184,7 @@ def _verify(worker: Worker, where: Meeting, folder: Path, ms: float, calls: int)
             clock.commit()
         marks[-1].wait()
         step_ms = 1000 * (time.monotonic() - began) / (calls - WARM + 1)
-        pipeline.begin(Step())  # as at the end of all requests
+        pipeline.begin(Step(), {})  # as at the end of all requests
         pipeline.get_prev_sampled_outputs(table)
     worker.finish()
     clock.flush()
@@ -197,20 +197,20 @@ def _draft(worker: Worker, where: Meeting, folder: Path, ms: float, calls: int) 
     """The drafter's side: it goes on from the last sampled id of each row."""
     work, batches = worker.small(ms), [Batch(number, worker.device) for number in range(2)]
     clock, end = stage_clock(ring_path(folder, DRAFTER), worker.device), where.end(1 - VERIFIER)
-    pipeline = DrafterPipeline(end, clock)
+    pipeline = DrafterPipeline(end, clock, DRAFTS)
     table = torch.zeros((2 * ROWS, DRAFTS), dtype=torch.int64, device=worker.device)
     ahead = torch.arange(1, DRAFTS + 1, device=worker.device)
     worker.finish()
     with worker.no_waiting():
         for call in range(1, calls + 1):
             batch = batches[call % 2]
-            pipeline.begin(batch.step)
+            pipeline.begin(batch.step, {})
             ids, _, _ = pipeline.sampled(ROWS, worker.device)
             work()
             table[batch.slots] = ids[:, -1:] + ahead
             pipeline.broadcast_drafts(table, batch.input)
             clock.commit()
-        pipeline.begin(Step())
+        pipeline.begin(Step(), {})
     worker.finish()
     where.leave(1 - VERIFIER, end)
     clock.flush()

@@ -60,6 +60,22 @@ def test_nothing_that_answers_rows_knows_the_lab() -> None:
             assert not [module for module in imports(path) if within(module, ["worker.lab"])], path
 
 
+def test_strategies_know_numbers_alone() -> None:
+    """No scheduler, no rank, no device; but for the command that prints what there is."""
+    files = [path for path in (ROOT / "worker/strategies").rglob("*.py") if path.name != "command.py"]
+    assert files
+    for path in files:
+        for module in imports(path):
+            known = module.split(".")[0] in (*sys.stdlib_module_names, "numpy")
+            assert known or within(module, ["worker.strategies"]), f"{path} imports {module}"
+
+
+def test_the_list_of_strategies_loads_nothing_heavy() -> None:
+    code = "import sys, worker.strategies.command; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "vllm", "arq", "transformers"} & set(loaded)
+
+
 def test_the_producer_loads_nothing_heavy() -> None:
     code = "import sys, producer.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -89,8 +89,8 @@ class FakeEngine:
             self._die(f"died at start {self._plan.starts} as planned")
             raise EngineDead(self._reason)
 
-    async def answer(self, row: Row) -> Answer:
-        """Answer a row, or fail it, or die, as planned."""
+    async def answer(self, row: Row, job: str = "") -> Answer:
+        """Answer a row, or fail it, or die, as planned; whatever its job."""
         async with self._slots:
             await self._work()
             if self._died.is_set():

@@ -54,8 +54,13 @@ class Engine(Protocol):
         """
         ...
 
-    async def answer(self, row: Row) -> Answer:
+    async def answer(self, row: Row, job: str = "") -> Answer:
         """Answer one row. Cancelling the call frees what the row holds in the engine.
+
+        Args:
+            row: any row.
+            job: rows of one job are alike, which an engine may use to be faster, never to answer otherwise; "": not
+                known.
 
         Raises:
             RowError: this row can never be answered; `TransientError`: not now.

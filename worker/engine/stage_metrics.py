@@ -8,7 +8,8 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 
 from worker.minedraft.measures import HiddenTime, Spans, draft_spans, stage_spans, verify_spans
 from worker.minedraft.presence import Presence, State
-from worker.minedraft.stages import DRAFTER, RECORD, SUFFIX, Records, Stage, StageReader, verifier_name
+from worker.minedraft.stages import DRAFTER, MAX_DRAFTS, RECORD, SUFFIX, Records, Stage, StageReader, verifier_name
+from worker.strategies.seam import Way
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _REQUESTS = tuple(2**power for power in range(11))  # 1 to 1,024
@@ -68,6 +69,30 @@ class StageMetrics:
             buckets=_TOKENS,
             registry=registry,
         )
+        self._verified = Histogram(
+            "minedraft_batch_drafts",
+            "Drafts verified in a batch that is not empty.",
+            buckets=(0, *_TOKENS),
+            registry=registry,
+        )
+        self._asked = Histogram(
+            "minedraft_asked_drafts",
+            "Tokens drafted for each row in a call, as was decided before it.",
+            buckets=range(MAX_DRAFTS + 1),
+            registry=registry,
+        )
+        self._calls = Counter(
+            "minedraft_calls",
+            "Calls with requests, by how rows took turns: `two` batches, `one` batch, or one drafted `ahead` for.",
+            ["way"],
+            registry=registry,
+        )
+        self._decisions = Counter(
+            "minedraft_decisions",
+            "Changes of how rows take turns or of the tokens drafted for each, by what was changed to.",
+            ["way", "drafts"],
+            registry=registry,
+        )
         self._lost = Counter(
             "minedraft_stage_records_lost",
             "Records of calls, of any rank, that were overwritten before they were read: the others here miss them.",
@@ -89,12 +114,13 @@ class StageMetrics:
         self._counted = (0, 0)  # of this engine's losses and joins
         self._readers: dict[str, StageReader] = {}
         self._overlap = HiddenTime()
+        self._chosen: tuple[int, int] | None = None  # way and drafts of this engine's last call
 
     def follow(self, folder: Path) -> None:
         """Count what the engine before has left, and read what a new engine leaves in `folder` from now on."""
         self.update()
         self._hidden.inc(self._overlap.rest() / _NS_PER_S)
-        self._folder, self._readers, self._overlap = folder, {}, HiddenTime()
+        self._folder, self._readers, self._overlap, self._chosen = folder, {}, HiddenTime(), None
         self._presence, self._counted = None, (0, 0)
         self._drafter_up.set(0)
 
@@ -116,6 +142,7 @@ class StageMetrics:
         none = np.empty(0, RECORD)
         verifier, drafter = records.get(_FIRST, none), records.get(DRAFTER, none)
         self._count_batches(verifier)
+        self._count_choices(verifier)
         _observe(self._verify, _seconds(verify_spans(verifier)))
         _observe(self._draft, _seconds(draft_spans(drafter)))
         self._hidden.inc(self._overlap.add(verifier, drafter) / _NS_PER_S)
@@ -139,10 +166,21 @@ class StageMetrics:
     def _count_batches(self, verifier: Records) -> None:
         _observe(self._requests, verifier["requests"].tolist())
         _observe(self._tokens, verifier["tokens"].tolist())
+        _observe(self._verified, verifier["drafted"].tolist())
+        _observe(self._asked, verifier["asked"].tolist())
         for counter, field in ((self._drafted, "drafted_at"), (self._accepted, "accepted")):
             for position, count in enumerate(verifier[field].sum(axis=0).tolist(), start=1):
                 if count:
                     counter.labels(position=str(position)).inc(count)
+
+    def _count_choices(self, verifier: Records) -> None:
+        for chosen in zip(verifier["way"].tolist(), verifier["asked"].tolist(), strict=True):
+            way = Way(chosen[0]).name.lower()
+            self._calls.labels(way=way).inc()
+            if self._chosen not in (None, chosen):
+                # No engine drafts more: so there are few series.
+                self._decisions.labels(way=way, drafts=str(min(chosen[1], MAX_DRAFTS))).inc()
+            self._chosen = chosen
 
 
 def _observe(histogram: Histogram, values: Iterable[float]) -> None:

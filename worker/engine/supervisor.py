@@ -67,8 +67,8 @@ class EngineSupervisor:
         self._up()
         self._watcher = asyncio.create_task(self._watch(), name="engine-supervisor")
 
-    async def answer(self, row: Row) -> Answer:
-        """Answer one row on the engine that lives.
+    async def answer(self, row: Row, job: str = "") -> Answer:
+        """Answer one row, of `job` if that is known, on the engine that lives.
 
         Raises:
             RowError: this row can never be answered, or (`TransientError`) not now.
@@ -79,7 +79,7 @@ class EngineSupervisor:
             raise EngineDown("no engine lives at the moment")
         engine = self._engine
         try:
-            return await engine.answer(row)
+            return await engine.answer(row, job)
         except EngineDead:
             if engine is self._engine and not self._closed:
                 self._ready.clear()

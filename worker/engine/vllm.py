@@ -106,8 +106,8 @@ class VllmEngine:
             self._stages.follow(Path(self._folder.name))
             self._stage_reader = asyncio.create_task(_read_stages(self._stages), name="stage-reader")
 
-    async def answer(self, row: Row) -> Answer:
-        """Answer one row; cancelling the call aborts it in vLLM.
+    async def answer(self, row: Row, job: str = "") -> Answer:
+        """Answer one row, of `job` if that is known; cancelling the call aborts it in vLLM.
 
         Raises:
             RowError: the row is at fault, or vLLM fails on it.
@@ -115,7 +115,7 @@ class VllmEngine:
         """
         thread, server = self._running()
         try:
-            return await thread.run(server.answer(row))
+            return await thread.run(server.answer(row, job))
         except LoopStopped:
             raise EngineDead("the engine was closed before the answer was complete") from None
 
@@ -241,6 +241,7 @@ class VllmEngine:
             deadline_s=min(DEADLINE_S, _step_timeout_s() / 3),
             link=link,
             drafter_memory=options.drafter_gpu_memory_utilization,
+            strategy=options.strategy,
         )
 
     @staticmethod

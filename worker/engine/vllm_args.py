@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 from argparse import Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -12,6 +12,8 @@ from worker.engine import platform
 from worker.engine.protocol import EngineStartError
 from worker.engine.rows import one_line
 from worker.minedraft import classes
+from worker.strategies import catalogue
+from worker.strategies.seam import Strategy
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _HUB_TIMEOUT_S = 5.0
@@ -40,6 +42,7 @@ class VllmOptions:
         link: what carries messages between verifiers and drafter; None: what the platform has.
         engine_args: more flags, as `vllm serve` takes them; they win over everything above.
         ranks: the classes of mode `psd`; those of CPUs stand for the platform's own.
+        strategy: of mode `psd`: how its rows take turns, and what becomes of drafts.
     """
 
     model: str
@@ -58,6 +61,7 @@ class VllmOptions:
     link: Literal["nccl", "host"] | None = None
     engine_args: str = ""
     ranks: classes.Ranks = classes.RANKS
+    strategy: Strategy = field(default_factory=Strategy)
 
     @property
     def models(self) -> list[str]:
@@ -135,7 +139,7 @@ def mode_flags(options: VllmOptions, *, cpu: bool) -> list[str]:
 
 
 def check_mode(options: VllmOptions, *, cpu: bool) -> None:
-    """See that the engine mode has what it needs, before vLLM is imported.
+    """See that the engine mode has what it needs, and its strategy goes, before vLLM is imported.
 
     Raises:
         EngineStartError: it lacks something, or does not run on this platform.
@@ -147,8 +151,33 @@ def check_mode(options: VllmOptions, *, cpu: bool) -> None:
         raise EngineStartError("--verifier-cpus and --drafter-cpus are for CPUs: --engine-args '--device-ids ...'")
     if cpu and options.drafter_gpu_memory_utilization is not None:
         raise EngineStartError("--drafter-gpu-memory-utilization is for GPUs: --drafter-kv-cache-gib")
-    if options.mode == "psd" and not cpu and options.ranks_on(cpu=cpu).runner == "V1":
+    if options.mode != "psd":
+        return
+    runner = options.ranks_on(cpu=cpu).runner
+    if not cpu and runner == "V1":
         raise EngineStartError("mode psd: ranks on vLLM's V1 model runner, as these, are for its CPU build")
+    if fault := strategy_fault(options.strategy, options.num_speculative_tokens, runner):
+        raise EngineStartError(fault)
+
+
+def strategy_fault(strategy: Strategy, drafts: int, runner: catalogue.Runner) -> str | None:
+    """Why a strategy does not go, in a line for the user; None: it does.
+
+    Args:
+        strategy: of mode `psd`.
+        drafts: tokens drafted a step, at most.
+        runner: of vLLM.
+    """
+    if fault := catalogue.unfit(strategy, runner):
+        return fault
+    if strategy.extra >= drafts:
+        return (
+            f"--extra-drafts {strategy.extra} of --num-speculative-tokens {drafts} leaves no draft to verify: "
+            f"--num-speculative-tokens {strategy.extra + 1} or more"
+        )
+    if strategy.mode == "pearl" and drafts == 1:
+        return "--mode pearl drafts a guess and what follows it: --num-speculative-tokens 2 or more"
+    return None
 
 
 def _speculation(options: VllmOptions, **more: int) -> list[str]:

@@ -26,6 +26,7 @@ from producer.record.models import CHAT_URL, TARGET, Answer, Row
 from worker.engine.parameters import Abilities, check_parameters
 from worker.engine.protocol import EngineDead, RowError, TransientError
 from worker.engine.rows import check_fields, check_row, one_line
+from worker.strategies.sources import JOB
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +55,14 @@ _SHAPES = ("str", "int", "float", "bool")
 _CHAT_FIELDS, _COMPLETION_FIELDS = _known(ChatCompletionRequest), _known(Completion)
 
 
-def parse(row: Row, served: Collection[str], abilities: Abilities) -> ChatCompletionRequest | Completion:
+def parse(row: Row, served: Collection[str], abilities: Abilities, job: str = "") -> ChatCompletionRequest | Completion:
     """The row as vLLM's request.
 
     Args:
         row: any row.
         served: the names of the model and of its adapters.
         abilities: what the engine was started with.
+        job: its job, which only the two-batch engine is told; "": not known.
 
     Raises:
         RowError: the row is at fault.
@@ -74,9 +76,22 @@ def parse(row: Row, served: Collection[str], abilities: Abilities) -> ChatComple
     # Without a model vLLM answers with the one it serves.
     body = {name: value for name, value in row.body.items() if (name, value) != ("model", TARGET)}
     try:
-        return (ChatCompletionRequest if chat else Completion).model_validate(body)
+        request = (ChatCompletionRequest if chat else Completion).model_validate(body)
     except Exception as error:
         raise fault_of(error) from error
+    if abilities.two_batches:
+        _tell_job(request, job)
+    return request
+
+
+def _tell_job(request: ChatCompletionRequest | Completion, job: str) -> None:
+    """Put the job where the engine looks for it, after parsing, so that no row names a job of its own.
+
+    vLLM 0.32 asks for names of its own in there and for no others, and hashes blocks of a prompt without them
+    (`v1/core/kv_cache_utils.py`), so it changes nothing else.
+    """
+    extra = {name: value for name, value in (request.vllm_xargs or {}).items() if name != JOB}
+    request.vllm_xargs = {**extra, JOB: job} if job else extra or None
 
 
 def abilities_of(config: Any, *, reasoning_parser: str, two_batches: bool) -> Abilities:

@@ -122,14 +122,14 @@ class VllmServer:
         """The commit of a model from the Hugging Face Hub; "" for another."""
         return str(getattr(self._llm.vllm_config.model_config.hf_config, "_commit_hash", None) or "")
 
-    async def answer(self, row: Row) -> Answer:
-        """Answer one row; cancelling aborts it in the engine.
+    async def answer(self, row: Row, job: str = "") -> Answer:
+        """Answer one row, of `job` if that is known; cancelling aborts it in the engine.
 
         Raises:
             RowError: the row is at fault, or vLLM fails on it.
             EngineDead: the engine died.
         """
-        request = vllm_rows.parse(row, self._served, self._abilities)
+        request = vllm_rows.parse(row, self._served, self._abilities, job)
         while True:
             try:
                 return vllm_rows.answer_of(await self._templates.watch(self._serve(request)))

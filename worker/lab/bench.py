@@ -21,11 +21,16 @@ from worker.lab.quiet import Watch, check
 from worker.lab.result import Bench, Mode, Result, Scenario, Turn
 from worker.lab.side_common import Told
 from worker.lab.sides import Setup, Side
+from worker.strategies.seam import Strategy
 
 #: Every turn must compute everything: nothing of the turn before may be reused.
 _EACH_TURN_ANEW = "--no-enable-prefix-caching"
 #: Memory of each rank's KV cache, in GiB: all engines are up at once.
 _KV_CACHE_GIB = "1"
+#: What the engine's strategy is unless a scenario says so.
+_PLAIN = Strategy()
+#: Tokens that `auto` may draft for each row, unless told: more than is best where drafts are seldom accepted.
+_AUTO_DRAFTS = 5
 #: What a row's prompt and answer may have together, unless told (`--engine-args`).
 CONTEXT = 2048
 
@@ -75,12 +80,39 @@ class Wanted:
 
 
 class Way(NamedTuple):
-    """A way to answer rows: the mode, 2m rows in flight or m, whether the drafter's device is used, the program."""
+    """A way to answer rows.
+
+    Attributes:
+        mode: the engine's.
+        both: whether 2m rows are in flight, or m.
+        everything: whether the drafter's device is used.
+        program: what answers (`Told`).
+        strategy: of mode `psd`.
+    """
 
     mode: Mode
     both: bool = True
     everything: bool = False
     program: str = "engine"
+    strategy: Strategy = _PLAIN
+
+    def drafts(self, usual: int, *, told: bool) -> int:
+        """How many tokens the drafter drafts for a row, at most.
+
+        TETRIS drafts more and verifies as many in the mean; drafted ahead, one is a guess that is not verified; `auto`
+        chooses how many.
+
+        Args:
+            usual: drafts of the other ways.
+            told: whether the user said so.
+        """
+        if self.strategy.mode == "auto" and not told:
+            return max(usual, _AUTO_DRAFTS)
+        return max(usual, 2) if self.strategy.mode == "pearl" else usual + self.strategy.extra
+
+
+def _two(strategy: Strategy = _PLAIN, program: str = "engine") -> Way:
+    return Way("psd", everything=True, program=program, strategy=strategy)
 
 
 #: In the order of the table. In `all`, the target has the drafter's device, too.
@@ -91,11 +123,19 @@ SCENARIOS = {
     "sd(2m)": Way("sd"),
     "sd(all)": Way("sd", everything=True),
     "ar(all)": Way("ar", everything=True),
-    "psd(2m)": Way("psd", everything=True),
+    "psd(2m)": _two(),
+    "psd+tetris(2m)": _two(Strategy(admission="tetris", extra=2)),
+    "psd+confidence(2m)": _two(Strategy(admission="confidence")),
+    "psd+adaptive(2m)": _two(Strategy(length="adaptive")),
+    "psd+ngram(2m)": _two(Strategy(source="ngram")),
+    "psd+suffix(2m)": _two(Strategy(source="suffix")),
+    "psd+mixed(2m)": _two(Strategy(source="mixed")),
+    "pearl(2m)": _two(Strategy(mode="pearl")),
+    "auto(2m)": _two(Strategy(mode="auto")),
     "ar(redis)": Way("ar", program="queue"),
-    "psd(redis)": Way("psd", everything=True, program="queue"),
+    "psd(redis)": _two(program="queue"),
 }
-#: The others say nothing about speculation.
+#: The others say nothing about speculation, or something about a strategy.
 DEFAULT_SCENARIOS = ("run-batch", "ar", "sd(m)", "sd(2m)", "sd(all)", "psd(2m)")
 
 
@@ -108,6 +148,7 @@ def scenario(wanted: Wanted, name: str) -> Scenario:
         in_flight=2 * wanted.m if way.both else wanted.m,
         drafts=wanted.drafts.get(name, 0),
         devices=wanted.devices + way.everything,
+        strategy=way.strategy,
     )
 
 
@@ -156,6 +197,7 @@ def _options(wanted: Wanted, way: Scenario) -> VllmOptions:
             [_EACH_TURN_ANEW, f"--max-model-len {CONTEXT}", *classes.flags, wanted.engine_args]
         ).strip(),
         ranks=classes.ranks,
+        strategy=way.strategy,
     )
 
 

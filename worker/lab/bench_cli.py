@@ -32,6 +32,10 @@ Answers the same rows in every way there is, in turns, with every engine kept al
   sd(2m)      the same with 2m
   sd(all)     the same on all devices, the drafter's too
   psd(2m)     two overlapped batches, 2m rows in flight: m are verified while others are drafted for
+  psd+X(2m)   the same with a strategy X: tetris (two drafts more), confidence, adaptive, ngram, suffix or mixed
+                                                      (only when asked for; `worker strategies` says what they are)
+  pearl(2m)   one batch, drafted ahead for            (only when asked for)
+  auto(2m)    whichever is fastest by measured times  (only when asked for)
   ar(all)     plain decoding on all devices           (only when asked for)
   psd(redis)  psd(2m), and rows come through Redis    (only when asked for)
   ar(redis)   the same of ar                          (only when asked for)
@@ -159,13 +163,14 @@ def _wanted(asked: argparse.Namespace, m: int) -> Wanted:
 
 def _drafts(asked: argparse.Namespace, imagined: Profile | None, m: int) -> dict[str, int]:
     """Of each scenario; with a published profile what the plan says is its best, as the paper takes the best."""
-    speculating = [name for name, way in SCENARIOS.items() if way.mode in ("sd", "psd")]
+    speculating = {name: way for name, way in SCENARIOS.items() if way.mode in ("sd", "psd")}
     if asked.k or imagined is None or asked.virtual.startswith("flat:"):
-        return dict.fromkeys(speculating, asked.k or 1)
+        return {name: way.drafts(asked.k or 1, told=bool(asked.k)) for name, way in speculating.items()}
     workload = Workload(_PLANNED_PROMPT, (asked.tokens[0] + asked.tokens[-1]) // 2)  # the mean row
     best = plan(fleet_of(imagined), in_flight=2 * m, workload=workload).best
     drafts = {prediction.scenario.name: prediction.scenario.drafts for prediction in best}
-    return {name: drafts.get(name, drafts["psd(2m)"]) for name in speculating}
+    usual = {name: drafts.get(name, drafts["psd(2m)"]) for name in speculating}
+    return {name: way.drafts(usual[name], told=False) for name, way in speculating.items()}
 
 
 def _models(asked: argparse.Namespace) -> tuple[str, str]:

@@ -72,7 +72,7 @@ def _draw_rates(axes: "Axes", bench: Bench) -> None:
                 text = f"{found.median:,.0f}" + (f"   {compared.median:.2f} x" if compared else "")
                 _draw_spread(axes, at + aside, found, color, text)
     _finish(axes, bench, "tokens/s" + (f", and how many times {BASE}" if base else ""), _RATES)
-    axes.set_yticks(range(len(bench.results)), [one.scenario.name for one in bench.results])
+    axes.set_yticks(range(len(bench.results)), [one.scenario.name.replace("+", "\n+") for one in bench.results])
 
 
 def _draw_times(axes: "Axes", bench: Bench) -> None:

@@ -148,7 +148,7 @@ def _side_by_side(bench: Bench, alone: Measured, devices: int) -> Measured | Non
     """The timings of lanes that work at once; None where the bench has no steady part of `psd`."""
     for result in bench.results:
         scenario, v, t = result.scenario, result.median("verify_ms"), result.median("draft_ms")
-        if scenario.mode == "psd" and scenario.devices == devices + 1 and v and t:
+        if scenario.overlaps and scenario.devices == devices + 1 and v and t:
             tokens, one = scenario.batch * (scenario.drafts + 1), t / scenario.drafts
             return replace(
                 alone,

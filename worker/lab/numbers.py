@@ -26,6 +26,7 @@ from worker.minedraft.measures import (
     verify_spans,
 )
 from worker.minedraft.stages import DRAFTER, RECORD, Records, verifier_name
+from worker.strategies.seam import Way
 
 _NS_PER_S = 1e9
 _NONE = np.empty(0, RECORD)
@@ -66,7 +67,9 @@ def turn(
     """
     verifier = records.get(verifier_name(0), _NONE)
     drafter = records.get(DRAFTER, _NONE) if mode == "psd" else verifier
-    calls = steady_of_two(verifier, drafter, in_flight) if mode == "psd" else steady_of_one(verifier, in_flight)
+    calls = steady_of_one(verifier, in_flight)
+    if mode == "psd":  # in which rows may be in one batch, too
+        calls = np.union1d(calls, steady_of_two(verifier, drafter, in_flight))
     begin, end = min(request.given_s for request in requests), max(request.answered_s for request in requests)
     tokens = sum(request.tokens for request in requests)
     whole = np.array([[begin * _NS_PER_S, end * _NS_PER_S]]).astype(np.int64)
@@ -79,6 +82,8 @@ def turn(
     verifier_idle_whole = _idle(whole, passes) if len(verifier) else None
     drafter_idle_whole = _idle(whole, drafts) if mode == "psd" and len(drafter) else None
     two = mode == "psd" and verify_ms is not None and draft_ms is not None
+    turns = verifier[verifier["way"] == Way.TWO]
+    ways = {way: way_share(verifier, way) if mode == "psd" else None for way in Way}
     return Turn(
         seconds=end - begin,
         tokens=tokens,
@@ -97,9 +102,13 @@ def turn(
         lane_idle_whole=(verifier_idle_whole if verify_ms == longer_ms else drafter_idle_whole) if two else None,
         acceptance=counts.acceptance,
         acceptance_at=where_all_before_were(counts.acceptance_at),
-        imbalance=imbalance(verifier) if mode == "psd" else None,
-        work_imbalance=work_imbalance(verifier) if mode == "psd" else None,
-        skewed_share=skewed_share(verifier) if mode == "psd" else None,
+        verified_drafts=verified_drafts(verifier) or None,
+        in_two=ways[Way.TWO],
+        in_one=ways[Way.ONE],
+        ahead=ways[Way.AHEAD],
+        imbalance=imbalance(turns) if mode == "psd" else None,
+        work_imbalance=work_imbalance(turns) if mode == "psd" else None,
+        skewed_share=skewed_share(turns) if mode == "psd" else None,
         steady_steps=len(calls),
         tail_s=tail_s([request.answered_s for request in requests], in_flight),
     )
@@ -109,11 +118,13 @@ def steady_of_one(verifier: Records, in_flight: int) -> Calls:
     """The steady calls of an engine with one batch: it has all rows, and so has the next call; none reads its prompt.
 
     Args:
-        verifier: the records of the rank.
+        verifier: the records of the rank. In an engine that may have two batches the next call's number is two more.
         in_flight: rows in the engine at once.
     """
-    calls = verifier["call"][(verifier["prefill"] == 0) & (verifier["requests"] >= in_flight)]
-    chosen: Calls = calls[np.isin(calls + 1, calls)]
+    calls = verifier["call"]
+    full = (verifier["prefill"] == 0) & (verifier["requests"] >= in_flight)
+    so_is_the_next = np.append(full[1:] & (np.diff(calls) <= 2), False)
+    chosen: Calls = calls[full & so_is_the_next[: len(full)]]
     return chosen
 
 
@@ -141,13 +152,24 @@ def steady_of_two(verifier: Records, drafter: Records, in_flight: int) -> Calls:
 def where_all_before_were(acceptance_at: Sequence[float]) -> tuple[float, ...]:
     """From the share accepted at each position to the share of those whose predecessors all were.
 
-    Exact where all rows have equally many drafts; to the last position that any got to.
+    Exact where all rows have equally many drafts, and at most 1; to the last position that any got to.
 
     Args:
         acceptance_at: as in `measures.Summary`.
     """
     before = (1.0, *acceptance_at)
-    return tuple(share / earlier for share, earlier in zip(acceptance_at, before, strict=False) if earlier)
+    return tuple(min(1.0, share / earlier) for share, earlier in zip(acceptance_at, before, strict=False) if earlier)
+
+
+def verified_drafts(verifier: Records) -> float | None:
+    """How many drafts a request which reads no prompt has verified in a call, in the mean; None without such."""
+    rows = int((verifier["requests"] - verifier["prefill"]).sum())
+    return int(verifier["drafted"].sum()) / rows if rows else None
+
+
+def way_share(verifier: Records, way: Way) -> float | None:
+    """The share of calls of that way; None where there are none."""
+    return float((verifier["way"] == way).mean()) if (verifier["way"] == way).any() else None
 
 
 def imbalance(verifier: Records) -> float | None:

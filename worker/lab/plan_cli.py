@@ -7,9 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from worker.lab import flags, plan_report, report
+from worker import plan_file
+from worker.lab import flags, grid, plan_report, report
 from worker.lab.measured import MeasuredError, measured_fleet
-from worker.lab.plan import Fleet, fleet_of, plan, predict_bench
+from worker.lab.plan import Fleet, Plan, fleet_of, plan, predict_bench
+from worker.lab.plan_placement import placement
 from worker.lab.predict import Workload
 from worker.lab.profile import Profile
 from worker.lab.profiles import ProfileError, names, profile
@@ -54,6 +56,12 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="what a bench measured beside what its V and t predict, or with --virtual, the profile it ran on",
     )
+    made.add_argument("--save", type=Path, metavar="FILE", help="leave what is fastest for `worker run --plan FILE`")
+    made.add_argument(
+        "--grid",
+        action="store_true",
+        help="how --mode auto does against every fixed choice on a grid of imagined devices; minutes, on all cores",
+    )
     return made
 
 
@@ -61,6 +69,9 @@ def run(argv: Sequence[str]) -> int:
     """Predict and print; 2 when it cannot be done."""
     asked = parser().parse_args(argv)
     console = Console(width=_WIDTH)  # whatever the terminal's: a table that is cut says nothing
+    if asked.grid:
+        console.print(grid.table(grid.explore_all(grid.cells())))
+        return 0
     try:
         bench = _read(asked.bench) if asked.bench else None
         fleet, title, virtual = _fleet(asked, bench)
@@ -74,6 +85,8 @@ def run(argv: Sequence[str]) -> int:
             return 0
         in_flight = asked.in_flight or (max(one.scenario.in_flight for one in bench.results) if bench else 64)
         found = plan(fleet, in_flight=in_flight, workload=workload, drafts=_drafts(asked, bench))
+        if asked.save:
+            plan_file.write(asked.save, _placement(found, asked.devices))
     except (PlanError, ProfileError, MeasuredError, OSError) as error:
         sys.stderr.write(f"worker plan: {' '.join(str(error).split())}\n")
         return 2
@@ -85,6 +98,13 @@ def run(argv: Sequence[str]) -> int:
     if virtual and asked.virtual:
         console.print(f"virtual: {profile(asked.virtual).assumption}", highlight=False, markup=False)
     return 0
+
+
+def _placement(found: Plan, devices: int | None) -> plan_file.PlannedPlacement:
+    try:
+        return placement(found, devices)
+    except ValueError as error:
+        raise PlanError(str(error)) from None
 
 
 def _fleet(asked: argparse.Namespace, bench: Bench | None) -> tuple[Fleet, str, bool]:

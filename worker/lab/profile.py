@@ -49,6 +49,10 @@ class Profile:
             one.
         acceptance: of the drafts at each position, the share accepted where all before were; the last holds for
             all later positions.
+        spread: how much of what decides about a draft the drafter knows, from 0 to 1: each draft has a chance of its
+            own, and this is the variance of the chances over a(1 - a), the most that chances around an acceptance a
+            can have. 0: all have the chance a.
+        template: the share of each text that is the same in all rows (`worker.lab.text`).
         sources: where the numbers come from, a line each.
     """
 
@@ -60,6 +64,8 @@ class Profile:
     target_on_one: PassCost | None = None
     draft_on_target: PassCost | None = None
     acceptance: tuple[float, ...] = (0.7,)
+    spread: float = 0.0
+    template: float = 0.0
     sources: tuple[str, ...] = ()
 
     @property
@@ -94,8 +100,19 @@ class Profile:
         """
         if drafts == 0:
             return 0.0
-        first = self.draft.ms(requests * (drafts + 1) + prefill, requests * context)
-        return first + (drafts - 1) * self.draft.ms(requests, requests * context)
+        return self.passes_ms(requests, requests * (drafts + 1) + prefill, drafts, context=context)
+
+    def passes_ms(self, requests: int, tokens: int, drafts: int, *, context: int = 0) -> float:
+        """The same by what the first pass reads; without drafts that pass alone, for the drafter's cache.
+
+        Args:
+            requests: in the batch.
+            tokens: of all requests together: what was verified, and prompts.
+            drafts: tokens drafted for each.
+            context: tokens that came before, of each request.
+        """
+        first = self.draft.ms(tokens, requests * context)
+        return first + max(0, drafts - 1) * self.draft.ms(requests, requests * context)
 
     def accepted_at(self, position: int) -> float:
         """The share of drafts at a position, from 0, that is accepted where all before were."""

@@ -81,6 +81,8 @@ LLAMA_70B_AWQ = Model(
     "AWQ: 4 bits in groups of 128",
 )
 
+#: What `flat` is followed by.
+_FLAT = "flat:V,t[,acceptance][,spread=S][,template=T][,token=MS]"
 #: Target, draft model, and the assumed acceptance, the same at each position.
 _PAIRS = {
     "qwen3-32b+0.6b": (QWEN3_32B, QWEN3_0_6B, 0.60),
@@ -102,7 +104,7 @@ class ProfileError(Exception):
 def names() -> list[str]:
     """What `profile` understands, for messages."""
     gpus = "|".join(GPUS)
-    return [*(f"{pair}[@{gpus}]" for pair in _PAIRS), "flat:V,t[,acceptance]"]
+    return [*(f"{pair}[@{gpus}]" for pair in _PAIRS), _FLAT]
 
 
 def profile(text: str, drafts: int = 1) -> Profile:
@@ -110,7 +112,8 @@ def profile(text: str, drafts: int = 1) -> Profile:
 
     Args:
         text: a pair, on L40s unless its end says `@a100` or `@h100`; or `flat:V,t`, `flat:V,t,acceptance`: V and t in
-            ms, whatever is in a batch.
+            ms, whatever is in a batch, and after these any of `spread=`, `template=` (`Profile`) and `token=`: ms that
+            a token of the target's pass takes, which is V until all of them together take longer.
         drafts: for how many drafts a `flat` t is; any other number takes as much longer or shorter.
 
     Raises:
@@ -156,23 +159,43 @@ def _typical_ms(draft: PassCost) -> float:
 
 def _flat(text: str, drafts: int) -> Profile:
     try:
-        verify_ms, draft_ms, acceptance = _numbers(text.removeprefix("flat:"))
+        verify_ms, draft_ms, acceptance, named = _numbers(text.removeprefix("flat:"))
     except ValueError as error:
-        message = f"{text!r} is not flat:V,t[,acceptance] with times above 0 in ms and an acceptance from 0 to 1"
+        message = f"{text!r} is not {_FLAT}, with times above 0 in ms and the others from 0 to 1"
         raise ProfileError(f"{message}; there are: {', '.join(names())}") from error
+    token_ms, spread, template = (named[name] for name in _NAMED)
+    made_up = f"made up: V = {verify_ms:g} ms, t = {draft_ms:g} ms for {drafts} drafts, whatever is in a batch"
+    if token_ms:
+        made_up += f", but V is {token_ms:g} ms a token where that is longer"
     return Profile(
         name=text,
         devices=TARGET_DEVICES,
-        target=PassCost(fixed_ms=verify_ms),
+        target=PassCost(fixed_ms=0.0, floor_ms=verify_ms, token_ms=token_ms),
         draft=PassCost(fixed_ms=draft_ms / max(1, drafts)),
         acceptance=(acceptance,),
-        sources=(f"made up: V = {verify_ms:g} ms, t = {draft_ms:g} ms for {drafts} drafts, whatever is in a batch",),
+        spread=spread,
+        template=template,
+        sources=(made_up,),
     )
 
 
-def _numbers(text: str) -> tuple[float, float, float]:
-    verify_ms, draft_ms, *rest = (float(number) for number in text.split(","))
+#: What `flat` may say by name, each once.
+_NAMED = ("token", "spread", "template")
+
+
+def _numbers(text: str) -> tuple[float, float, float, dict[str, float]]:
+    """V, t and the acceptance of `flat`, and the rest by name."""
+    words = text.split(",")
+    plain = [word for word in words if "=" not in word]
+    verify_ms, draft_ms, *rest = map(float, plain)
     (acceptance,) = rest or (0.7,)
+    said = [word.partition("=") for word in words[len(plain) :]]
+    named = {name: float(number) for name, _, number in said}
     if not (0 < verify_ms < 1e6 and 0 < draft_ms < 1e6 and 0 <= acceptance <= 1):
         raise ValueError(text)
-    return verify_ms, draft_ms, acceptance
+    if len(named) < len(said) or named.keys() - set(_NAMED):
+        raise ValueError(text)
+    shares = (named.get("spread", 0.0), named.get("template", 0.0))
+    if not all(0 <= share <= 1 for share in shares) or not 0 <= named.get("token", 0.0) < 1e6:
+        raise ValueError(text)
+    return verify_ms, draft_ms, acceptance, {**dict.fromkeys(_NAMED, 0.0), **named}

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from worker.lab.result import Bench, Result, Scenario, Spread, Turn
+from worker.strategies.seam import Strategy
 
 #: What the others are compared with: as many rows verified together as with two batches, one stage after the other.
 BASE = "sd(m)"
@@ -35,6 +36,10 @@ _ROWS: tuple[tuple[str, str, Callable[[float], str], bool], ...] = (
     ("drafter_idle_whole", "drafter idle, whole", "{:.1%}".format, False),
     ("lane_idle_whole", "longer lane's idle", "{:.1%}".format, False),
     ("acceptance", "acceptance", "{:.1%}".format, False),
+    ("verified_drafts", "drafts verified, a row and call", "{:.2f}".format, False),
+    ("in_two", "calls in two batches", "{:.1%}".format, False),
+    ("in_one", "calls in one batch", "{:.1%}".format, False),
+    ("ahead", "calls ahead", "{:.1%}".format, False),
     ("imbalance", "imbalance", "{:.3f}".format, False),
     ("work_imbalance", "imbalance of work", "{:.3f}".format, False),
     ("skewed_share", "skewed pairs", "{:.1%}".format, False),
@@ -71,7 +76,7 @@ def table(bench: Bench) -> Table:
     Where there are several turns, the least and the most stand below the median.
     """
     base = bench.find(BASE)
-    limit = most_gain(base) if base and any(one.scenario.mode == "psd" for one in bench.results) else None
+    limit = most_gain(base) if base and any(one.scenario.overlaps for one in bench.results) else None
     title, caption = escape(heading(bench)), escape(footing(bench) + (_LIMIT if limit else ""))
     made = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     made.add_column("", no_wrap=True)
@@ -89,7 +94,7 @@ def table(bench: Bench) -> Table:
             ratios = [ratio(result, base, measure) for result in bench.results]
             made.add_row(f"  x {BASE}", *(_cell(one, "{:.2f}".format, spread=spread) for one in ratios), style="bold")
         if limit is not None and measure == "tokens_per_s":
-            shown = [limit if result.scenario.mode == "psd" else None for result in bench.results]
+            shown = [limit if result.scenario.overlaps else None for result in bench.results]
             made.add_row("  limit of that", *(_cell(one, "{:.2f}".format, spread=spread) for one in shown))
         if measure == "acceptance":
             _add_positions(made, bench.results)
@@ -152,7 +157,9 @@ _SETTINGS: tuple[tuple[str, Callable[[Scenario], str]], ...] = (
 
 def _result(fields: dict[str, Any]) -> Result:
     turns = (Turn(**{**turn, "acceptance_at": tuple(turn["acceptance_at"])}) for turn in fields["turns"])
-    return Result(Scenario(**fields["scenario"]), tuple(turns))
+    scenario = fields["scenario"]
+    strategy = Strategy(**scenario.get("strategy", {}))  # there was one way once
+    return Result(Scenario(**{**scenario, "strategy": strategy}), tuple(turns))
 
 
 def _add_positions(made: Table, results: Sequence[Result]) -> None:

@@ -4,6 +4,10 @@ import statistics
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from worker.strategies.seam import Strategy
+
+_PLAIN = Strategy()
+
 Mode = Literal["ar", "sd", "psd", "run-batch"]
 
 
@@ -17,6 +21,7 @@ class Scenario:
         in_flight: rows in the engine at once.
         drafts: drafted tokens a step; 0 without speculation.
         devices: how many it computes on.
+        strategy: of mode `psd`.
     """
 
     name: str
@@ -24,11 +29,18 @@ class Scenario:
     in_flight: int
     drafts: int
     devices: int
+    strategy: Strategy = _PLAIN
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether it is `sd(m)` in two batches that overlap, and nothing else: no strategy."""
+        return self.mode == "psd" and self.strategy == _PLAIN
 
     @property
     def batch(self) -> int:
-        """Requests that are verified together, at most."""
-        return (self.in_flight + 1) // 2 if self.mode == "psd" else self.in_flight
+        """Requests that are verified together, at most; in two batches, while rows are many."""
+        two = self.mode == "psd" and self.strategy.mode == "psd"
+        return (self.in_flight + 1) // 2 if two else self.in_flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +70,12 @@ class Turn:
             than; None where one set of devices does both.
         acceptance: accepted over verified drafts.
         acceptance_at: the same for each position (verified drafts whose predecessors were all accepted count).
-        imbalance: mean of |a - b| / (a + b) for the requests a, b of calls that follow each other, whole run.
+        verified_drafts: drafts that a row which reads no prompt has verified in a call, in the mean, whole run.
+        in_two: of mode `psd`, the share of its calls in which two batches take turns; None: none.
+        in_one: the same of one batch that is drafted for and verified in turn.
+        ahead: the same of one batch that is drafted ahead for.
+        imbalance: mean of |a - b| / (a + b) for the requests a, b of calls that follow each other, while two batches
+            take turns.
         work_imbalance: the same mean for the verify work a, b of those calls: what their requests verify, one token
             each and their drafts, without prompts.
         skewed_share: share of those pairs of calls whose work differs by more than a request's and by more than 10 %.
@@ -85,6 +102,10 @@ class Turn:
     lane_idle_whole: float | None = None
     acceptance: float | None = None
     acceptance_at: tuple[float, ...] = ()
+    verified_drafts: float | None = None
+    in_two: float | None = None
+    in_one: float | None = None
+    ahead: float | None = None
     imbalance: float | None = None
     work_imbalance: float | None = None
     skewed_share: float | None = None

@@ -13,6 +13,7 @@ from worker.engine.vllm_args import VllmOptions
 from worker.lab.result import Turn
 from worker.minedraft.classes import Ranks
 from worker.minedraft.stages import Records
+from worker.strategies.seam import Strategy
 
 #: From a row's first token to its last, over all tokens but the first, in seconds.
 _TIME_PER_TOKEN = "vllm:request_time_per_output_token_seconds"  # noqa: S105 - tokens of text
@@ -46,7 +47,8 @@ class Told:
         fields = json.loads(text)
         given = fields["options"]
         tuples = {name: tuple(given[name]) for name in ("verifier_cpus", "drafter_cpus")}
-        options = VllmOptions(**{**given, **tuples, "ranks": Ranks(**given["ranks"])})
+        classes, strategy = Ranks(**given["ranks"]), Strategy(**given["strategy"])
+        options = VllmOptions(**{**given, **tuples, "ranks": classes, "strategy": strategy})
         return cls(**{**fields, "options": options, "rows": Path(fields["rows"])})
 
 

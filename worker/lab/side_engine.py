@@ -1,6 +1,7 @@
 """A side that gives rows straight to an engine."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -28,13 +29,14 @@ async def opened(told: Told) -> AsyncIterator[Callable[[], Awaitable[Answered]]]
     in_flight, mode = told.options.max_num_seqs, told.options.mode
     at_hand = (1 + _WAITING) * in_flight
     log, times = StageLog(), TokenTimes()
+    jobs = map(str, itertools.count())  # a job a turn: nothing of the turn before is known
     engine = VllmEngine(told.options, log)
     await engine.start()
 
     async def turn() -> Answered:
         log.take()
         lost = log.lost
-        requests, answers = await answer_all(engine, rows, at_hand)
+        requests, answers = await answer_all(engine, rows, at_hand, next(jobs))
         records = log.take()
         measured = numbers.turn(mode, records, requests, in_flight, times.take())
         measured = replace(measured, lost_records=(log.lost - lost) or None)
@@ -42,20 +44,23 @@ async def opened(told: Told) -> AsyncIterator[Callable[[], Awaitable[Answered]]]
 
     try:
         short = [replace(row, body={**row.body, "max_tokens": _WARM_UP_TOKENS}) for row in rows[:in_flight]]
-        await answer_all(engine, short, at_hand)
+        await answer_all(engine, short, at_hand, next(jobs))
         times.take()
         yield turn
     finally:
         await engine.close()
 
 
-async def answer_all(engine: Engine, rows: Sequence[Row], at_hand: int) -> tuple[list[Request], list[Answer]]:
+async def answer_all(
+    engine: Engine, rows: Sequence[Row], at_hand: int, job: str = ""
+) -> tuple[list[Request], list[Answer]]:
     """Have rows answered, given in their order, as soon as the engine has fewer at hand than it may have.
 
     Args:
         engine: that runs.
         rows: all of them.
         at_hand: rows that it may have at once, those that it answers and those that wait in it.
+        job: theirs.
 
     Returns:
         What each row's way looked like, and its answer, in the order of the rows.
@@ -70,7 +75,7 @@ async def answer_all(engine: Engine, rows: Sequence[Row], at_hand: int) -> tuple
     async def give() -> None:
         for index, row in waiting:  # shared: each takes the next one
             given = time.monotonic()
-            answer = await engine.answer(row)
+            answer = await engine.answer(row, job)
             found[index] = Request(given, time.monotonic(), answer.completion_tokens), answer
 
     await asyncio.gather(*(give() for _ in range(min(at_hand, len(rows)))))

@@ -4,6 +4,7 @@ Named in `modes.py`; runs in vLLM's processes. A record of `sd` holds the draft 
 ring has both V and t.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -33,13 +34,18 @@ class SoloLane:
             lanes.count(step, self._clock)
             self._clock.start(Stage.PREPARE)
 
-    def sampled(self, step: lanes.Step, sampled: Tensor) -> None:
+    def sampled(self, step: lanes.Step, sampled: Tensor, drawn: Sequence[str] = ()) -> None:
         """Count what was accepted of [requests, up to drafts + 1] sampled ids, in the step's order."""
+        del drawn  # nobody else is told
         lanes.count_drafts(step, sampled, self._clock)
 
 
 class SoloRunner(TargetRunner):
-    """vLLM's runner, which drafts after it has sampled."""
+    """vLLM's runner, which drafts after it has sampled, or does not draft."""
+
+    def drawn(self) -> list[str]:
+        """None: nothing is exchanged."""
+        return []
 
     def propose_draft_token_ids(self, *args: Any, **kwargs: Any) -> Any:
         """Draft."""

@@ -12,14 +12,15 @@ import numpy as np
 from worker.minedraft.measures import (
     Calls,
     draft_spans,
-    hidden_share,
     median_ms,
     of_calls,
+    share_of,
     steady,
     step_spans,
     verify_spans,
 )
 from worker.minedraft.stages import DRAFTER, ENGINE, RECORD, Records, Stage, verifier_name
+from worker.strategies.seam import Way
 
 #: The rank whose calls are the timeline's steps; all verifiers do the same.
 FIRST = verifier_name(0)
@@ -47,7 +48,9 @@ class Part(NamedTuple):
     counts: tuple[str, ...] = ()
 
 
-_BATCH = ("requests", "tokens", "prefill")
+_BATCH = ("requests", "tokens", "prefill", "asked")
+#: How rows take turns, in words.
+WAYS = {Way.TWO: "two batches", Way.ONE: "one batch", Way.AHEAD: "ahead"}
 #: What a verifier does; `prepare`, `forward` and `sample` lie within `verify`. In mode sd it drafts, too.
 _VERIFIER = (
     Part("wait for drafts", Stage.RECV, Stage.RECV),
@@ -90,7 +93,7 @@ class Slice:
     call: int
     batch: str
     prefill: int
-    args: Mapping[str, int]
+    args: Mapping[str, int | str]
 
 
 def slices(rank: str, records: Records, *, two: bool) -> list[Slice]:
@@ -109,7 +112,10 @@ def slices(rank: str, records: Records, *, two: bool) -> list[Slice]:
 def _slices(part: Part, record: Any, two: bool) -> Iterator[Slice]:
     begin, end, call = int(record["begin"][part.first]), int(record["end"][part.last]), int(record["call"])
     if begin and end:
-        args = {"call": call, **{name: int(record[name]) for name in part.counts}} if part.of_batch else {}
+        args: dict[str, int | str] = {"call": call} if part.of_batch else {}
+        args |= {name: int(record[name]) for name in part.counts}
+        if two and part.counts:
+            args["way"] = WAYS[Way(record["way"])]
         if part.name == "verify":
             args["accepted"] = int(record["accepted"].sum())
         yield Slice(part.name, begin, end, call, batch_of(call) if two else "", int(record["prefill"]), args)
@@ -120,13 +126,61 @@ def batch_of(call: int) -> str:
     return "A" if call % 2 else "B"
 
 
-def messages(verifier: list[Slice], drafter: list[Slice]) -> Iterator[tuple[Slice, Slice]]:
-    """Each sending and what it is for, where both are there: a draft for the same call, a pass for the next but one."""
-    used = {(piece.name, piece.call): piece for piece in (*verifier, *drafter) if piece.name in ("verify", "draft")}
-    for lane, name, calls_on in ((verifier, "draft", 0), (drafter, "verify", 2)):
-        for sent in lane:
-            if sent.name == "send" and (use := used.get((name, sent.call + calls_on))) is not None:
-                yield sent, use
+class Message(NamedTuple):
+    """A sending, and the slice that it is for.
+
+    Attributes:
+        sent: the sending.
+        used: what it is for.
+        down: whether it goes to the drafter.
+    """
+
+    sent: Slice
+    used: Slice
+    down: bool
+
+
+def messages(verifier: list[Slice], drafter: list[Slice]) -> Iterator[Message]:
+    """Each sending and what it is for, where both are there.
+
+    What was sampled is for the draft of the same call, or, where that was ahead of it, for the choice of what is sent.
+    Drafts are for the pass of the next call but one.
+    """
+    passes = {piece.call: piece for piece in verifier if piece.name == "verify"}
+    drafts = {piece.call: piece for piece in drafter if piece.name == "draft"}
+    sent_up = {piece.call: piece for piece in drafter if piece.name == "send"}
+    for sent in (piece for piece in verifier if piece.name == "send"):
+        used = drafts.get(sent.call)
+        if used is not None and used.begin < sent.begin:
+            used = sent_up.get(sent.call)
+        if used is not None:
+            yield Message(sent, used, down=True)
+    for call, sent in sent_up.items():
+        if (used := passes.get(call + 2)) is not None:
+            yield Message(sent, used, down=False)
+
+
+class Stretch(NamedTuple):
+    """Calls that follow each other, for all of which the same was chosen: begin and end (ns), and what, in words."""
+
+    begin: int
+    end: int
+    chosen: str
+
+
+def stretches(verifier: Records, end: int) -> list[Stretch]:
+    """What was chosen when, in an engine with a drafter: how rows take turns, and the drafts asked for each.
+
+    Args:
+        verifier: complete passes.
+        end: of the last stretch.
+    """
+    chosen = [
+        f"{WAYS[Way(way)]}, {asked} drafts" for way, asked in zip(verifier["way"], verifier["asked"], strict=True)
+    ]
+    first = [at for at, words in enumerate(chosen) if at == 0 or words != chosen[at - 1]]
+    begins = [*verifier["begin"][first, Stage.PREPARE].tolist(), end]
+    return [Stretch(begin, until, chosen[at]) for at, begin, until in zip(first, begins, begins[1:], strict=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +218,11 @@ def steady_calls(records: Mapping[str, Records]) -> Calls:
     without a request that reads its prompt.
     """
     verifier = verified(records)
-    if DRAFTER in records:
-        return steady(verifier, records[DRAFTER])
-    calls = verifier["call"][verifier["prefill"] == 0]
-    chosen: Calls = calls[np.isin(calls - 1, calls) & np.isin(calls + 1, calls)]
-    return chosen
+    two = DRAFTER in records
+    alone = verifier[(verifier["prefill"] == 0) & (verifier["way"] != Way.TWO if two else True)]["call"]
+    # Where there may be two batches, the numbers of one that is alone leave out the other's turns.
+    chosen: Calls = alone[np.isin(alone - 1 - two, alone) & np.isin(alone + 1 + two, alone)]
+    return np.union1d(chosen, steady(verifier, records[DRAFTER])) if two else chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +233,7 @@ class Facts:
         verify_ms: median V.
         draft_ms: median t.
         step_ms: median step.
-        hidden_share: of two batches, draft time inside verify time, of the most that could be.
+        hidden_share: where there is a drafter, draft time inside verify time, of the most that could be.
         requests: most of a batch, over the whole time.
     """
 
@@ -199,11 +253,12 @@ def facts(records: Mapping[str, Records]) -> Facts:
     verifier, drafter = verified(records), records.get(DRAFTER)
     calls = steady_calls(records)
     drafts = verifier if drafter is None else drafter
+    passes, steps = verify_spans(of_calls(verifier, calls)), step_spans(verifier, calls)
     return Facts(
-        verify_ms=median_ms(verify_spans(of_calls(verifier, calls))),
+        verify_ms=median_ms(passes),
         draft_ms=median_ms(draft_spans(of_calls(drafts, calls))),
-        step_ms=median_ms(step_spans(verifier, calls)),
-        hidden_share=None if drafter is None else hidden_share(drafter, verifier),
+        step_ms=median_ms(steps),
+        hidden_share=None if drafter is None else share_of(draft_spans(drafter), passes, steps),
         requests=int(verifier["requests"].max()),
     )
 

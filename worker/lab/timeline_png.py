@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from worker.lab.timeline import FIRST, Facts, Slice, Window, facts, messages, slices, window
+from worker.lab.timeline import FIRST, WAYS, Facts, Slice, Window, facts, messages, slices, stretches, verified, window
 from worker.minedraft.measures import draft_spans
 from worker.minedraft.stages import DRAFTER, ENGINE, Records
+from worker.strategies.seam import Way
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,6 +81,8 @@ def draw(records: Mapping[str, Records], path: Path, *, title: str, virtual: boo
     _draw_frame(axes, lanes, _ms(shown.end - shown.begin))
     used = [_draw_slice(axes, lane, piece, shown) for lane in lanes for piece in lane.did]
     _draw_messages(axes, {lane.rank: lane for lane in lanes}, shown)
+    if DRAFTER in records:
+        _draw_choices(axes, lanes[-1].low + lanes[-1].height, shown)
     figure.text(_FRAME[0], 0.91, title_of(title, virtual), size=_TITLE_PT, weight="bold", color=_INK, parse_math=False)
     figure.text(_FRAME[0], 0.825, caption(facts(records)), size=_TEXT_PT, color=_FAINT)
     _draw_legend(figure, used)
@@ -161,9 +164,8 @@ def _draw_slice(axes: "Axes", lane: _Lane, piece: Slice, shown: Window) -> _Look
         hatch=look.hatch,
         linewidth=0.8,
     )
-    room = (right - left) / _ms(shown.end - shown.begin) * _FRAME[2] * _INCHES[0] * 72 / (_LETTER * _LABEL_PT)
     if look.label:
-        text = next((text for text in _texts(piece) if len(text) < room), "")
+        text = next((text for text in _texts(piece) if len(text) < _room(right - left, shown)), "")
         axes.text(
             (left + right) / 2,
             lane.low + lane.height / 2,
@@ -191,10 +193,28 @@ def _draw_messages(axes: "Axes", lanes: Mapping[str, _Lane], shown: Window) -> N
         return
     target, drafter = lanes[FIRST], lanes[DRAFTER]
     top, bottom = target.low, drafter.low + drafter.height
-    for sent, used in messages(target.did, drafter.did):
-        heights = (top, bottom) if used.name == "draft" else (bottom, top)
+    for sent, used, down in messages(target.did, drafter.did):
+        heights = (top, bottom) if down else (bottom, top)
         times = _ms(sent.begin - shown.begin), _ms(used.begin - shown.begin)
         axes.plot(times, heights, color=_DARK[used.batch], linewidth=1.6, alpha=0.8, solid_capstyle="round")
+
+
+def _draw_choices(axes: "Axes", low: float, shown: Window) -> None:
+    """A thin band above the lanes, in a piece for each choice; none where nothing but two batches was chosen."""
+    found = stretches(verified(shown.records), shown.end)
+    if len(found) == 1 and found[0].chosen.startswith(WAYS[Way.TWO]):
+        return
+    axes.set_ylim(axes.get_ylim()[0], low + 0.55)
+    for begin, end, chosen in found:
+        left, right = (_ms(max(at, shown.begin) - shown.begin) for at in (begin, end))
+        axes.barh(low + 0.15, right - left, 0.36, left, align="edge", color=_GRID, edgecolor="white", linewidth=2)
+        if len(chosen) < _room(right - left, shown):
+            axes.text((left + right) / 2, low + 0.32, chosen, size=_TEXT_PT, color=_INK, ha="center", va="center")
+
+
+def _room(ms: float, shown: Window) -> float:
+    """Letters of a label that so much time has room for."""
+    return ms / _ms(shown.end - shown.begin) * _FRAME[2] * _INCHES[0] * 72 / (_LETTER * _LABEL_PT)
 
 
 def _draw_legend(figure: "Figure", used: Iterable[_Look | None]) -> None:

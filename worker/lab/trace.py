@@ -7,8 +7,9 @@ flow arrows `s` and `f`, counters `C`, names `M`.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from worker.lab.timeline import FIRST, Slice, batch_of, messages, slices, verified
+from worker.lab.timeline import FIRST, WAYS, Slice, batch_of, messages, slices, verified
 from worker.minedraft.stages import DRAFTER, ENGINE, Records, Stage
+from worker.strategies.seam import Way
 
 _NS_PER_US = 1e3
 _PROCESS = 1
@@ -18,7 +19,8 @@ def events(records: Mapping[str, Records], *, virtual: bool, title: str) -> dict
     """The timeline as an object of Chrome's trace format, ready for `json.dump`.
 
     A thread a rank, a slice a stage, arrows from what was sampled to its draft and from drafts to the pass that
-    verifies them, and a counter of the requests of each batch. Times are µs from the first slice on.
+    verifies them, and a counter of the requests of each batch. Where there is a drafter a second counter says how rows
+    take turns: the drafts that are asked for, in that way's series. Times are µs from the first slice on.
 
     Args:
         records: of each rank, by name.
@@ -37,6 +39,7 @@ def events(records: Mapping[str, Records], *, virtual: bool, title: str) -> dict
     timed = [_complete(piece, thread) for thread, lane in lanes.items() for piece in lane]
     timed += _counts(verifier, two)
     if two:
+        timed += _choices(verifier)
         ends = 1 + ranks.index(FIRST), 1 + ranks.index(DRAFTER)
         timed += _arrows(lanes[ends[0]], lanes[ends[1]], ends)
     timed.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
@@ -83,10 +86,17 @@ def _counts(verifier: Records, two: bool) -> Iterator[dict[str, Any]]:
         yield {"ph": "C", "name": "requests", "pid": _PROCESS, "ts": begin, "args": args}
 
 
+def _choices(verifier: Records) -> Iterator[dict[str, Any]]:
+    """What was chosen for each call: the drafts asked for each row, in the way's own series."""
+    begins = verifier["begin"][:, Stage.PREPARE].tolist()
+    for way, asked, begin in zip(verifier["way"].tolist(), verifier["asked"].tolist(), begins, strict=True):
+        args = {WAYS[one]: asked if one == way else 0 for one in Way}
+        yield {"ph": "C", "name": "drafts asked", "pid": _PROCESS, "ts": begin, "args": args}
+
+
 def _arrows(verifier: list[Slice], drafter: list[Slice], threads: tuple[int, int]) -> Iterator[dict[str, Any]]:
-    for number, (sent, used) in enumerate(messages(verifier, drafter), start=1):
-        sampled = used.name == "draft"
-        source, sink = threads if sampled else threads[::-1]
-        flow = {"name": "sampled" if sampled else "drafts", "cat": "link", "id": number, "pid": _PROCESS}
+    for number, (sent, used, down) in enumerate(messages(verifier, drafter), start=1):
+        source, sink = threads if down else threads[::-1]
+        flow = {"name": "sampled" if down else "drafts", "cat": "link", "id": number, "pid": _PROCESS}
         yield {**flow, "ph": "s", "tid": source, "ts": sent.begin}
         yield {**flow, "ph": "f", "bp": "e", "tid": sink, "ts": used.begin}

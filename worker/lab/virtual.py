@@ -4,9 +4,9 @@ The rest is real: the front end, the engine process and its scheduler, vLLM's mo
 tables, the executor, the link, the queue, the metrics. One process stands for all devices of the target. A tiny model
 is loaded, for its vocabulary and its KV cache.
 
-What the target "says" is a function of the prompt and the position alone, so every mode gives the same texts. Whether a
-draft is right is one, too: at position j of the drafts with the profile's probability. The verifier compares, as it
-does with real drafts: one that went astray is a rejected one.
+What both models "say" is in `text.py`: a function of the prompt and the position alone. The verifier compares drafts,
+as it does with real ones: one that went astray is a rejected one. It waits as long as the tokens take that it verifies,
+the drafter as long as those that are asked of it.
 
 Named in `modes.py`; the profile is in the environment.
 """
@@ -28,69 +28,12 @@ from worker.engine.vllm_cpu_worker import CpuRunner
 from worker.lab.modes import MARK, PROFILE
 from worker.lab.profile import Profile
 from worker.lab.solo import SoloRunner, SoloWorker
+from worker.lab.text import Chances, Numbers, accepted, chances, draft_ids, target_ids
+from worker.minedraft.lanes import way_of
 from worker.minedraft.link import REJECTED
 from worker.minedraft.ranks_v1 import DrafterWorker, VerifierWorker
 from worker.minedraft.runner_v1 import DrafterRunner, VerifierRunner
-
-#: Ids of the tiny vocabulary that say something: none ends a text, none is half a character.
-FIRST_ID, LAST_ID = 258, 511
-
-Numbers = NDArray[np.uint64]
-
-
-def mixed(numbers: Numbers) -> Numbers:
-    """Each number's own random one (the finalizer of SplitMix64, Steele et al. 2014)."""
-    with np.errstate(over="ignore"):
-        bits = numbers * np.uint64(0x9E3779B97F4A7C15)
-        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        bits ^= bits >> np.uint64(31)
-    return bits
-
-
-def target_ids(seeds: Numbers, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What the target says.
-
-    Args:
-        seeds: [requests] one for each prompt.
-        positions: [requests, n] places in the text, prompt included, from 0.
-
-    Returns:
-        [requests, n] ids.
-    """
-    random = mixed(mixed(seeds)[:, None] + positions.astype(np.uint64))
-    ids: NDArray[np.int64] = FIRST_ID + (random % np.uint64(LAST_ID - FIRST_ID + 1)).astype(np.int64)
-    return ids
-
-
-def draft_ids(seeds: Numbers, positions: NDArray[np.int64], acceptance: NDArray[np.float64]) -> NDArray[np.int64]:
-    """What the draft model says: the target's id, or the one after it.
-
-    A place is drafted again only after a draft before it was rejected, so each place counts once, whatever the mode.
-
-    Args:
-        seeds: [requests] one for each prompt.
-        positions: [requests, drafts] places in the text, prompt included, from 0.
-        acceptance: [drafts] how often the draft there is right.
-    """
-    right = target_ids(seeds, positions)
-    random = mixed(mixed(seeds + np.uint64(1))[:, None] + positions.astype(np.uint64))
-    wrong = random.astype(np.float64) / 2.0**64 >= acceptance
-    ids: NDArray[np.int64] = np.where(wrong, FIRST_ID + (right + 1 - FIRST_ID) % (LAST_ID - FIRST_ID + 1), right)
-    return ids
-
-
-def accepted(drafts: NDArray[np.int64], target: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[requests] how many drafts, from the first on, are what the target says.
-
-    Args:
-        drafts: [requests, n] drafted ids, of which the first `counts` of each row are meant.
-        target: [requests, n] the target's ids for the same places.
-        counts: [requests]
-    """
-    same = (drafts == target) & (np.arange(drafts.shape[1]) < counts[:, None])
-    result: NDArray[np.int64] = np.cumprod(same, axis=1).sum(axis=1)
-    return result
+from worker.strategies.seam import Way
 
 
 class _VirtualRunner(CpuRunner):
@@ -134,11 +77,11 @@ class _VirtualRunner(CpuRunner):
         counts = np.array([len(drafts.get(request, ())) for request in batch.req_ids], np.int64)
         return computed + scheduled - counts, counts
 
-    def sizes(self, drafts: int) -> dict[str, int]:
-        """The batch, as a profile wants it: mean context, and the tokens that are not verified ones."""
-        requests, tokens = self.input_batch.num_reqs, self.scheduled.total_num_scheduled_tokens
+    def sizes(self) -> dict[str, int]:
+        """The pass, as a profile wants it: requests, all their tokens, and the mean context."""
+        requests = self.input_batch.num_reqs
         context = int(self.input_batch.num_computed_tokens_cpu[:requests].mean())
-        return {"requests": requests, "context": context, "prefill": tokens - requests * (drafts + 1)}
+        return {"requests": requests, "tokens": self.scheduled.total_num_scheduled_tokens, "context": context}
 
 
 class VirtualTarget(_VirtualRunner):
@@ -147,17 +90,15 @@ class VirtualTarget(_VirtualRunner):
     def _model_forward(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if self.scheduled is None:  # a warm-up
             return super()._model_forward(input_ids, *args, **kwargs)
-        start = time.monotonic()
-        drafts = self.scheduled.scheduled_spec_decode_tokens
-        most = max(map(len, drafts.values()), default=0)
-        _wait(start, self.profile.verify_ms(drafts=most, **self.sizes(most)))
+        start, sizes = time.monotonic(), self.sizes()
+        _wait(start, self.profile.target.ms(sizes["tokens"], sizes["requests"] * sizes["context"]))
         return torch.zeros(input_ids.shape[0], self.model_config.get_hidden_size(), dtype=self.dtype)
 
     def _sample(self, logits: Any, spec_decode_metadata: Any) -> SamplerOutput:
         del logits, spec_decode_metadata
         first, counts = self.places()
         width = int(counts.max(initial=0)) + 1
-        ids = target_ids(self.seeds(), first[:, None] + np.arange(width))
+        ids = target_ids(self.seeds(), first[:, None] + np.arange(width), self.profile.template)
         drafts = np.full((len(first), width - 1), REJECTED, np.int64)
         for row, request in enumerate(self.input_batch.req_ids):
             if count := counts[row]:
@@ -171,15 +112,22 @@ class VirtualDrafts(_VirtualRunner):
     """A draft model that waits."""
 
     def propose_draft_token_ids(self, scheduler_output: Any, sampled_token_ids: Tensor, *_: Any, **__: Any) -> Tensor:
-        """[requests, drafts] int32 for what follows the sampled ids."""
-        start = time.monotonic()
-        count = self.num_spec_tokens
-        first = self.places()[0]
-        following = first + (sampled_token_ids != REJECTED).sum(dim=1).numpy()
-        acceptance = np.array([self.profile.accepted_at(position) for position in range(count)])
-        ids = draft_ids(self.seeds(), following[:, None] + np.arange(count), acceptance)
-        _wait(start, self.profile.draft_ms(drafts=count, **self.sizes(count)))
+        """[requests, drafts] int32 for what follows the sampled ids, or, ahead, the drafts that are being verified."""
+        start, profile = time.monotonic(), self.profile
+        count = scheduler_output.num_spec_tokens_to_schedule
+        first, verified = self.places()
+        ahead = way_of(scheduler_output) is Way.AHEAD
+        following = first + (verified if ahead else (sampled_token_ids != REJECTED).sum(dim=1).numpy())
+        positions = following[:, None] + np.arange(count)
+        acceptance = np.array([profile.accepted_at(position) for position in range(count)])
+        likely = chances(self.seeds(), positions, acceptance, profile.spread)
+        self.tell(likely)
+        ids = draft_ids(self.seeds(), positions, likely, profile.template)
+        _wait(start, profile.passes_ms(drafts=count, **self.sizes()))
         return torch.from_numpy(ids.astype(np.int32))
+
+    def tell(self, likely: Chances) -> None:
+        """Say how sure this model is of what it drafts: [requests, drafts], in the order of this runner's batch."""
 
 
 class VirtualSoloRunner(SoloRunner, VirtualTarget, VirtualDrafts):
@@ -204,6 +152,10 @@ class VirtualVerifierWorker(VerifierWorker):
 
 class VirtualDrafterRunner(DrafterRunner, VirtualDrafts):
     """The draft model alone."""
+
+    def tell(self, likely: Chances) -> None:
+        """In place of the proposer that a real model has."""
+        self.drafter._chances = list(torch.from_numpy(likely).unbind(dim=1))
 
 
 class VirtualDrafterWorker(DrafterWorker):

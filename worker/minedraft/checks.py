@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import vllm
 from transformers import PreTrainedTokenizerBase
 from vllm.tokenizers import get_tokenizer
+from vllm.utils.import_utils import resolve_obj_by_qualname
 
 from worker.minedraft.classes import EXECUTOR, RANKS, RANKS_V2, Ranks
 from worker.minedraft.stages import MAX_DRAFTS
@@ -177,11 +179,18 @@ def check_engine(config: Any) -> None:
     if config.max_concurrent_batches != 2:
         raise Unfit(f"vLLM would keep {config.max_concurrent_batches} batches in flight, not 2")
     scheduler = config.scheduler_config.scheduler_cls
-    if scheduler not in _SCHEDULERS:
+    runner = next((_SCHEDULERS[name] for name in _lineage(scheduler) if name in _SCHEDULERS), None)
+    if runner is None:
         raise Unfit(f"scheduler_cls is {scheduler}, not {' or '.join(_SCHEDULERS)}")
-    runner = _SCHEDULERS[scheduler]
     if config.use_v2_model_runner is not runner.v2:
         raise Unfit(f"the engine would speak to vLLM's {runner.other} runner")
+
+
+def _lineage(name: str) -> Iterator[str]:
+    """What a class is called, and the classes that it is made of."""
+    yield name
+    if name not in _SCHEDULERS and find_spec(name.partition(".")[0]):
+        yield from (f"{of.__module__}.{of.__qualname__}" for of in resolve_obj_by_qualname(name).__mro__)
 
 
 def check_kv_groups(configs: Sequence[Any]) -> None:

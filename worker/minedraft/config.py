@@ -7,11 +7,12 @@ import json
 import os
 import uuid
 from collections.abc import MutableMapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from worker.minedraft.classes import DRAFTER
+from worker.strategies.seam import Strategy
 
 VARIABLE = "MINEDRAFT_TWO_BATCHES"
 
@@ -33,6 +34,7 @@ class TwoBatchConfig:
         link: what carries messages between the first verifier and the drafter: `nccl` or `host`.
         drafter_memory: the share of its GPU's memory that the drafter may use, above 0 and at most 1; None: as much as
             a verifier of its own.
+        strategy: how rows take turns, where their drafts are from, and which are verified.
     """
 
     folder: str
@@ -43,6 +45,7 @@ class TwoBatchConfig:
     deadline_s: float = DEADLINE_S
     link: str = "host"
     drafter_memory: float | None = None
+    strategy: Strategy = field(default_factory=Strategy)
 
     @property
     def deadline(self) -> timedelta:
@@ -76,6 +79,11 @@ def folder() -> Path | None:
     return Path(read().folder) if VARIABLE in os.environ else None
 
 
+def strategy() -> Strategy:
+    """The strategy of the engine that this process belongs to; the usual one when it belongs to none."""
+    return read().strategy if VARIABLE in os.environ else Strategy()
+
+
 def read() -> TwoBatchConfig:
     """The configuration of the engine that this process belongs to.
 
@@ -86,4 +94,5 @@ def read() -> TwoBatchConfig:
     if text is None:
         raise RuntimeError(f"{VARIABLE} is not set: the two-batch engine is started by `worker run --mode psd`")
     fields = json.loads(text)
-    return TwoBatchConfig(**{**fields, "drafter_devices": tuple(fields["drafter_devices"])})
+    devices, strategy = tuple(fields["drafter_devices"]), Strategy(**fields["strategy"])
+    return TwoBatchConfig(**{**fields, "drafter_devices": devices, "strategy": strategy})

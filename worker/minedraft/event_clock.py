@@ -181,10 +181,11 @@ class EventClock:
         if self._open is not None:
             self._mark(self._open.stops, stage)
 
-    def count(self, *, requests: int, tokens: int, prefill: int) -> None:
+    def count(self, *, requests: int, tokens: int, prefill: int, asked: int = 0, way: int = 0) -> None:
         """Say what is in the batch, as in `StageClock.count`."""
         if self._open is not None:
-            self._open.counts = {"requests": requests, "tokens": tokens, "prefill": prefill}
+            counts = {"requests": requests, "tokens": tokens, "prefill": prefill, "asked": asked, "way": way}
+            self._open.counts = counts
 
     def drafts(self, scheduled: ArrayLike, accepted: Tensor) -> None:
         """Count the drafts of the batch, once the device knows what was accepted.

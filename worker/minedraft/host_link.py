@@ -96,6 +96,10 @@ class HostLink:
         """See the end's protocol."""
         self._give(drafts, self._outgoing.send_drafts)
 
+    def send_nothing(self) -> None:
+        """See the end's protocol."""
+        self._give(torch.empty(0, device=self._device), _drop)
+
     def expect_drafts(self, requests: int) -> None:
         """See the end's protocol."""
         self._check()
@@ -178,6 +182,11 @@ class HostLink:
 
     def _ready(self, message: Tensor) -> Tensor:
         return message.pin_memory() if self._device.type == "cuda" else message
+
+
+def _drop(message: Tensor) -> None:
+    """In place of a send."""
+    del message
 
 
 def _copied(message: Tensor) -> tuple[Tensor, Any]:

@@ -5,14 +5,19 @@ The engine gives every rank the same calls in the same order, at most two before
     verifier   consume drafts (all of calls <= n-2) -> forward -> sample -> send sampled(n)
     drafter    receive sampled(n) -> draft -> send drafts(n)
 
+In a call in which nothing is asked to be drafted no drafts(n) exist. Where the drafter works ahead (`Way.AHEAD`) it
+drafts before it receives sampled(n); what is sent, and in which order, is the same.
+
 Every call is numbered; one without requests exchanges nothing, but the verifiers then consume all of calls <= n-1.
 While there is one batch alone the engine makes no empty calls between its turns, and numbers go on as if it did
 (`CallNumbers`).
 
 - *No message stays unread.* Calls alternate between the batches, so the drafts that call n needs are those of a call
   <= n-2. The engine makes an empty call after the last request has ended, and that one takes what is left.
-- *No deadlock.* Sends never wait. A receive waits only for what the same, or an earlier, call has already made the
-  peer do: sampled(n) needs drafts <= n-2 and drafts(n) needs sampled(n), so no chain of waits comes back to itself.
+- *No deadlock.* A receive waits only for what the same, or an earlier, call has already made the peer do: sampled(n)
+  needs drafts <= n-2 and drafts(n) needs sampled(n), so no chain of waits comes back to itself. A send waits for the
+  peer to take a message of an earlier call (`link.MAX_OUTSTANDING`), which needs nothing more of this rank: so far, and
+  no further, may a drafter fall behind that is asked for nothing.
 
 `tests/unit/worker/minedraft/test_protocol.py` runs through every interleaving.
 """
@@ -24,10 +29,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from torch import Tensor
 
+from worker.minedraft.draft_table import DraftTable
 from worker.minedraft.event_clock import Clock
 from worker.minedraft.link import REJECTED, DrafterEnd, VerifierEnd
-from worker.minedraft.relay import NO_DRAFT
 from worker.minedraft.stages import Stage, StageClock
+from worker.strategies.seam import Way
 
 
 class Step(Protocol):
@@ -38,12 +44,21 @@ class Step(Protocol):
         scheduled_spec_decode_tokens: drafted tokens of each request that has some, among those; placeholders.
         finished_req_ids: requests that will not come back.
         total_num_scheduled_tokens: the sum; 0 in an empty call.
+        num_spec_tokens_to_schedule: tokens to draft for each request in this call; with 0 no drafts are exchanged.
+        has_structured_output_requests: whether a request in the call has a grammar.
     """
 
     num_scheduled_tokens: dict[str, int]
     scheduled_spec_decode_tokens: dict[str, list[int]]
     finished_req_ids: set[str]
     total_num_scheduled_tokens: int
+    num_spec_tokens_to_schedule: int
+    has_structured_output_requests: bool
+
+
+def way_of(step: Step) -> Way:
+    """How rows take turns in a call: what the engine process chose (an attribute beside vLLM's own), or two batches."""
+    return Way(getattr(step, "way", Way.TWO))
 
 
 class CallNumbers:
@@ -75,7 +90,13 @@ def count(step: Step, clock: Clock) -> None:
     """Record how much a step holds."""
     drafts = step.scheduled_spec_decode_tokens
     reading = sum(tokens > 1 + len(drafts.get(request, ())) for request, tokens in step.num_scheduled_tokens.items())
-    clock.count(requests=len(step.num_scheduled_tokens), tokens=step.total_num_scheduled_tokens, prefill=reading)
+    clock.count(
+        requests=len(step.num_scheduled_tokens),
+        tokens=step.total_num_scheduled_tokens,
+        prefill=reading,
+        asked=step.num_spec_tokens_to_schedule,
+        way=way_of(step),
+    )
 
 
 def count_drafts(step: Step, sampled: Tensor, clock: Clock) -> None:
@@ -90,68 +111,6 @@ def count_drafts(step: Step, sampled: Tensor, clock: Clock) -> None:
     drafted = np.fromiter((len(drafts.get(request, ())) for request in step.num_scheduled_tokens), np.int64)
     lengths = np.count_nonzero(sampled.numpy() != REJECTED, axis=1)
     clock.drafts(drafted, np.where(drafted > 0, lengths - 1, 0))
-
-
-class DraftTable:
-    """The newest drafts of each request that has not ended.
-
-    Attributes:
-        proposals: [drafts, vocabulary] what the drafts of a request were drawn from, where they were, of the step that
-            was filled last. Each is of use once: when drafts are verified again, more than chance has chosen them.
-    """
-
-    def __init__(self) -> None:
-        self.proposals: dict[str, Tensor] = {}
-        self._drafts: dict[str, Sequence[int]] = {}
-        self._kept: dict[str, Tensor] = {}
-
-    def store(
-        self, requests: Sequence[str], drafts: Sequence[Sequence[int]], proposals: Mapping[str, Tensor] | None = None
-    ) -> None:
-        """Keep a message's rows, except those of requests that ended while it was under way.
-
-        Where the drafter was lost rows hold `NO_DRAFT`, and their requests have no drafts.
-        """
-        proposals = proposals or {}
-        for request, row in zip(requests, drafts, strict=True):
-            if request in self._drafts:
-                self._drafts[request] = row if row[0] != NO_DRAFT else ()
-                self._kept.pop(request, None)
-                if request in proposals:
-                    self._kept[request] = proposals[request]
-
-    def forget_drafts(self) -> None:
-        """Nobody has drafts any more."""
-        self._drafts = dict.fromkeys(self._drafts, ())
-        self._kept.clear()
-
-    def fill(self, step: Step) -> None:
-        """Put drafts in place of the step's placeholders; forget requests that have ended.
-
-        A placeholder without a draft becomes token 0, which is as lossless as any other guess: vLLM also schedules
-        some for requests that resume (`Scheduler.schedule`, "pad new decode requests"), and -1 is no token.
-        """
-        for request in step.finished_req_ids:
-            self._drafts.pop(request, None)
-            self._kept.pop(request, None)
-        for request in step.num_scheduled_tokens:
-            self._drafts.setdefault(request, ())
-        for request, placeholders in step.scheduled_spec_decode_tokens.items():
-            drafts, count = self._drafts[request], len(placeholders)
-            if len(drafts) != count:
-                drafts = [*drafts[:count], *[0] * (count - len(drafts))]
-            step.scheduled_spec_decode_tokens[request] = list(drafts)
-        drafted = step.scheduled_spec_decode_tokens
-        self.proposals = {request: self._kept.pop(request) for request in [*self._kept] if request in drafted}
-
-    @property
-    def requests(self) -> Set[str]:
-        """Those that it knows."""
-        return self._drafts.keys()
-
-    def __len__(self) -> int:
-        """How many that are."""
-        return len(self._drafts)
 
 
 class Unread(NamedTuple):
@@ -195,6 +154,11 @@ class VerifierLane:
         """[drafts, vocabulary] of the requests in the call that has begun last whose drafts were drawn."""
         return self._table.proposals
 
+    @property
+    def verified(self) -> dict[str, int] | None:
+        """Drafts of each request in that call, where one has fewer than were scheduled; else None."""
+        return self._table.verified
+
     def rejoin(self, link: VerifierEnd) -> None:
         """Go on with another drafter, which knows nothing of calls before.
 
@@ -219,7 +183,7 @@ class VerifierLane:
             self._clock.begin(call)
             self._clock.start(Stage.RECV)
         self._receive(call - 2 if requests else call - 1)
-        self._table.fill(step)
+        self._table.fill(step, call)
         self._unknown -= step.finished_req_ids
         if requests:
             count(step, self._clock)
@@ -234,29 +198,34 @@ class VerifierLane:
             sampled: [requests, up to drafts + 1] ids in the order of messages, REJECTED after the last valid one.
             drawn: requests whose next drafts are drawn, in that order.
         """
-        proposed = [request for request in drawn if request not in self._unknown]
-        self._unread.append(Unread(self.call, list(step.num_scheduled_tokens), proposed))
         if self._sends:
             self._clock.start(Stage.SEND)
             self._link.send_sampled(sampled)
             self._clock.stop(Stage.SEND)
-        self._link.expect_drafts(len(sampled))
-        if proposed:
-            self._link.expect_proposals(len(proposed), self._vocabulary)
+        if step.num_spec_tokens_to_schedule:
+            self._expect(step, drawn)
         count_drafts(step, sampled, self._clock)
 
     def close(self) -> None:
         """Exchange nothing any more."""
         self._link.close()
 
+    def _expect(self, step: Step, drawn: Sequence[str]) -> None:
+        requests = list(step.num_scheduled_tokens)
+        proposed = [request for request in drawn if request not in self._unknown]
+        self._unread.append(Unread(self.call, requests, proposed))
+        self._link.expect_drafts(len(requests))
+        if proposed:
+            self._link.expect_proposals(len(proposed), self._vocabulary)
+
     def _receive(self, newest: int) -> None:
         while self._unread and self._unread[0].call <= newest:
-            _, requests, proposed = self._unread.popleft()
+            call, requests, proposed = self._unread.popleft()
             drafts = self._link.recv_drafts(len(requests)).tolist()
-            self._table.store(requests, drafts, self._receive_proposals(proposed, drafts[0][0] != NO_DRAFT))
+            self._table.store(call, requests, drafts, self._receive_proposals(proposed))
 
-    def _receive_proposals(self, proposed: Sequence[str], drafted: bool) -> dict[str, Tensor]:
-        if not proposed or not drafted:
+    def _receive_proposals(self, proposed: Sequence[str]) -> dict[str, Tensor]:
+        if not proposed:
             return {}
         proposals = self._link.recv_proposals(len(proposed), self._vocabulary)
         whole = proposals[:, 0, 0].isfinite().tolist()
@@ -282,10 +251,20 @@ class DrafterLane:
         """The number of the call that has begun last."""
         return self._numbers.last
 
+    @property
+    def judged(self) -> Mapping[str, int]:
+        """How many drafts of this drafter each request has verified in that call; requests that have some."""
+        return self._table.drafted
+
+    @property
+    def missing(self) -> Mapping[str, int]:
+        """How many zeros stand for missing drafts of each request in that call; requests that have some."""
+        return self._table.missing
+
     def begin(self, step: Step) -> None:
         """Begin a call: put the drafts that the verifiers check now into the step, as they do."""
         call = self._numbers.next(step)
-        self._table.fill(step)
+        self._table.fill(step, call)
         if step.num_scheduled_tokens:
             self._clock.begin(call)
             count(step, self._clock)
@@ -306,18 +285,18 @@ class DrafterLane:
         return sampled[:, : 1 + max(map(len, step.scheduled_spec_decode_tokens.values()), default=0)]
 
     def drafted(self, step: Step, drafts: Tensor, proposals: Tensor | None = None) -> None:
-        """Send drafts.
+        """Send drafts; in calls that ask for some.
 
         Args:
             step: the call's step.
-            drafts: [requests, drafts] ids, in the order of messages.
+            drafts: [requests, drafts] ids, in the order of messages; `NO_DRAFT` after a row's last one.
             proposals: [requests whose drafts were drawn, drafts, vocabulary], in that order; None: there are none.
         """
         self._clock.start(Stage.SEND)
         self._link.send_drafts(drafts)
         if proposals is not None:
             self._link.send_proposals(proposals)
-        self._table.store(list(step.num_scheduled_tokens), drafts.tolist())
+        self._table.store(self.call, list(step.num_scheduled_tokens), drafts.tolist())
         self._clock.stop(Stage.SEND)
 
     def close(self) -> None:

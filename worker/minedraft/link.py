@@ -3,7 +3,8 @@
 Two directions, each a queue of its own (on one NCCL communicator they would block each other):
 
     down   verifier 0 -> drafter      sampled ids  [requests, drafts + 1] int32, REJECTED after the last valid one
-    up     drafter -> verifier 0      drafted ids  [requests, drafts] int32, and then, where there are any,
+    up     drafter -> verifier 0      drafted ids  [requests, drafts] int32, `relay.NO_DRAFT` after the last one of a
+                                      row, and then, where there are any,
                                       proposals    [requests with one, drafts, vocabulary] float32
 
 The other verifiers hear of the drafts from the first one (`relay.py`): a drafter that dies may have sent to some and
@@ -143,6 +144,14 @@ class DrafterEnd(DrafterIds, Protocol):
 
 class DeviceDrafterEnd(DrafterIds, Protocol):
     """The drafter's end where its sends wait for a device, so that the CPU may be far ahead of them."""
+
+    def send_nothing(self) -> None:
+        """Send no drafts in this call; for `wait_sent` they are under way until the device has computed the call.
+
+        Raises:
+            LinkError: verifier 0 is gone.
+        """
+        ...
 
     def wait_sent(self, outstanding: int) -> None:
         """Wait on the CPU until at most so many of the sends before are still under way.

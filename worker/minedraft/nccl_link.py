@@ -207,6 +207,11 @@ class NcclDrafter(_NcclEnd):
         self._send(drafts, self._up.broadcast, self._drafter)
         self._sends.append(self._streams.sent())
 
+    def send_nothing(self) -> None:
+        """See the end's protocol."""
+        self._streams.sending()
+        self._sends.append(self._streams.sent())
+
     def wait_sent(self, outstanding: int) -> None:
         """See the end's protocol. Sent is what all verifiers have taken."""
         while len(self._sends) > outstanding:

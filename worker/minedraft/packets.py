@@ -5,7 +5,9 @@ table by slot, `req_states.draft_tokens`. What a verifier has to say of a call i
 `postprocess_sampled` needs: sampled ids, how many of them are valid, and how many drafts were rejected.
 """
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -101,6 +103,52 @@ def scatter(table: Tensor, slots: Numbers, rows: Numbers, drafts: Tensor) -> Non
     where, which = (upload(numbers, table.device) for numbers in (slots[rows], rows))
     chosen = drafts.index_select(0, which).to(table.dtype).clamp_min_(0)
     table.index_copy_(0, where, chosen)
+
+
+class Placed(Protocol):
+    """What `found` reads of a step; see `lanes.Step`."""
+
+    scheduled_spec_decode_tokens: dict[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Drafts that the engine process has put into a step itself.
+
+    Attributes:
+        slots: [rows] of their requests.
+        drafts: [rows, drafts] int64 ids, 0 after a row's last.
+    """
+
+    slots: Numbers
+    drafts: Numbers
+
+    def put(self, table: Tensor) -> None:
+        """Put them where this call's pass reads them.
+
+        Args:
+            table: [slots, drafts] int64 of all requests; written.
+        """
+        scatter(table, self.slots, np.arange(len(self.slots)), upload(self.drafts, table.device))
+
+
+def found(step: Placed, slots: Mapping[str, int], drafts: int) -> Found | None:
+    """Those of a step; None: all of its drafts are from messages.
+
+    Args:
+        step: of a call; its placeholders are below 0.
+        slots: of its requests.
+        drafts: drafted tokens a request and step, at most.
+    """
+    rows: dict[str, Sequence[int]] = {
+        request: ids for request, ids in step.scheduled_spec_decode_tokens.items() if ids[0] >= 0
+    }
+    if not rows:
+        return None
+    ids = np.zeros((len(rows), drafts), np.int64)
+    for row, found_ids in enumerate(rows.values()):
+        ids[row, : len(found_ids)] = found_ids
+    return Found(np.array([slots[request] for request in rows], np.int64), ids)
 
 
 def upload(numbers: NDArray[np.integer[Any]], device: torch.device) -> Tensor:

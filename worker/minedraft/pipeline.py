@@ -11,9 +11,14 @@ runner's batch, which is a function of the step alone (`sort_batch_req_ids`), so
 - *Never receive what was not asked for.* A receive waits only for what a message sent before has already made the peer
   do: drafts(m) follow from sampled(m), which this rank's call m has sent.
 - *Nothing stale.* Rows whose slot was freed meanwhile are dropped (`packets.Slots`).
+- *Nothing is sent up where nothing is asked.* In a call in which no tokens are drafted
+  (`num_spec_tokens_to_schedule`) the drafter runs its first pass, which keeps its KV cache whole, and that is all.
+- *Found drafts are the same on all ranks.* Ids that the engine process has put into a step go into the table after what
+  was received, on the drafter, too: its KV cache is of the tokens that are verified.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +28,7 @@ from torch import Tensor
 from worker.minedraft.event_clock import Clock
 from worker.minedraft.lanes import CallNumbers, Step, count
 from worker.minedraft.link import DeviceDrafterEnd, VerifierIds
-from worker.minedraft.packets import Numbers, Slots, accepted, pack, scatter, unpack, upload
+from worker.minedraft.packets import Found, Numbers, Slots, accepted, found, pack, scatter, unpack, upload
 from worker.minedraft.stages import Stage
 
 
@@ -57,15 +62,23 @@ class VerifierPipeline:
         self._numbers = CallNumbers()
         self._unread: deque[Unread] = deque()
         self._newest = 0  # whose drafts, and all before them, are due
+        self._asked = 0  # tokens to draft in the call that has begun last
+        self._found: Found | None = None
 
     @property
     def call(self) -> int:
         """The number of the call that has begun last."""
         return self._numbers.last
 
-    def begin(self, step: Step) -> None:
-        """A call begins; what is due in it is received when the runner asks."""
+    def begin(self, step: Step, slots: Mapping[str, int]) -> None:
+        """A call begins; what is due in it is received when the runner asks.
+
+        Args:
+            step: the call's.
+            slots: of the requests that were there before it.
+        """
         call = self._numbers.next(step)
+        self._asked, self._found = step.num_spec_tokens_to_schedule, found(step, slots, self._drafts)
         self._newest = call - 2 if step.num_scheduled_tokens else call - 1
         if step.num_scheduled_tokens:
             self._clock.begin(call)
@@ -87,6 +100,8 @@ class VerifierPipeline:
             _, slots, generations = self._unread.popleft()
             drafts = self._link.recv_drafts(len(slots)).to(draft_tokens.device, non_blocking=True)
             scatter(draft_tokens, slots, self._slots.kept(slots, generations), drafts)
+        if self._found is not None:
+            self._found.put(draft_tokens)
         self._clock.stop(Stage.RECV)
         self._clock.start(Stage.PREPARE)
 
@@ -104,10 +119,11 @@ class VerifierPipeline:
             input_batch: vLLM's `InputBatch`: whose rows these are.
         """
         slots = np.asarray(input_batch.idx_mapping_np, np.int64)
-        self._unread.append(Unread(self.call, slots, self._slots.snapshot(slots)))
         self._clock.start(Stage.SEND)
         self._link.send_sampled(pack(sampled_token_ids, num_sampled, num_rejected, self._drafts))
-        self._link.expect_drafts(len(slots))
+        if self._asked:
+            self._unread.append(Unread(self.call, slots, self._slots.snapshot(slots)))
+            self._link.expect_drafts(len(slots))
         self._clock.stop(Stage.SEND)
         drafted = input_batch.num_draft_tokens_per_req
         if drafted is None:
@@ -138,6 +154,7 @@ class DrafterPipeline:
     Args:
         link: its end of the link.
         clock: where its stages are recorded.
+        drafts: drafted tokens a request and step, at most.
         last: the number of the call before the first that it takes part in.
     """
 
@@ -146,19 +163,27 @@ class DrafterPipeline:
     #: verifiers' has, but a drafter that runs ahead may still be drafting for it.
     AHEAD = 2
 
-    def __init__(self, link: DeviceDrafterEnd, clock: Clock, last: int = 0) -> None:
-        self._link, self._clock = link, clock
+    def __init__(self, link: DeviceDrafterEnd, clock: Clock, drafts: int, last: int = 0) -> None:
+        self._link, self._clock, self._drafts = link, clock, drafts
         self._numbers = CallNumbers(last)
-        self._sent: deque[int] = deque()  # calls whose drafts may still be under way
+        self._sent: deque[int] = deque()  # calls that may still be under way
+        self._asked = 0  # tokens to draft in the call that has begun last
+        self._found: Found | None = None
 
     @property
     def call(self) -> int:
         """The number of the call that has begun last."""
         return self._numbers.last
 
-    def begin(self, step: Step) -> None:
-        """A call begins: wait until the buffers that it takes are free."""
+    def begin(self, step: Step, slots: Mapping[str, int]) -> None:
+        """A call begins: wait until the buffers that it takes are free.
+
+        Args:
+            step: the call's.
+            slots: of the requests that were there before it.
+        """
         call = self._numbers.next(step)
+        self._asked, self._found = step.num_spec_tokens_to_schedule, found(step, slots, self._drafts)
         while self._sent and self._sent[0] <= call - self.AHEAD:
             self._sent.popleft()
         self._link.wait_sent(len(self._sent))
@@ -191,20 +216,25 @@ class DrafterPipeline:
         return unpack(packet)
 
     def broadcast_drafts(self, draft_tokens: Tensor, input_batch: Any) -> None:
-        """Send what was drafted. (vLLM's name.)
+        """Send what was drafted, if anything was. (vLLM's name.)
 
         Args:
             draft_tokens: [slots, drafts] of all requests.
             input_batch: vLLM's `InputBatch`: whose were drafted.
         """
         self._clock.stop(Stage.DRAFT)
-        self._clock.start(Stage.SEND)
-        self._link.send_drafts(draft_tokens[input_batch.idx_mapping])
+        if self._asked:
+            self._clock.start(Stage.SEND)
+            self._link.send_drafts(draft_tokens[input_batch.idx_mapping])
+            self._clock.stop(Stage.SEND)
+        else:
+            self._link.send_nothing()
         self._sent.append(self.call)
-        self._clock.stop(Stage.SEND)
 
     def get_prev_sampled_outputs(self, draft_tokens: Tensor) -> None:
-        """Nothing: what was drafted is in this rank's table already. (vLLM's name.)"""
+        """What was drafted is in this rank's table already; what was found is not. (vLLM's name.)"""
+        if self._found is not None:
+            self._found.put(draft_tokens)
 
     def on_req_idx_freed(self, req_idx: int) -> None:
         """Nothing: no message to this rank outlives its call. (vLLM's name.)"""

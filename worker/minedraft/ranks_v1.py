@@ -1,6 +1,7 @@
 """The ranks on vLLM's V1 runner, which is its runner for CPUs. Named by `classes.py`; in vLLM's worker processes."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,9 +9,11 @@ import torch
 from worker.minedraft import config
 from worker.minedraft.input_batches import InputBatches
 from worker.minedraft.lanes import DrafterLane, VerifierLane
+from worker.minedraft.pace import Pace
 from worker.minedraft.platform import RankLink, RankWorker
 from worker.minedraft.rank import DrafterRank, Rank, VerifierRank, fatal
 from worker.minedraft.runner_v1 import DrafterRunner, TwoBatchRunner, VerifierRunner, draft_nothing
+from worker.strategies import admission
 
 
 class LaneWorker(Rank, RankWorker):
@@ -70,7 +73,15 @@ class DrafterWorker(DrafterRank, LaneWorker):
     """The rank of the draft model, in a torch.distributed world of its own."""
 
     runner_class = DrafterRunner
+    model_runner: DrafterRunner
     lane: DrafterLane | None
+
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        """Load the draft model, and the rule by which its drafts are sent."""
+        super().load_model(*args, **kwargs)
+        settings = config.read()
+        pace = Pace(Path(settings.folder))
+        self.model_runner.admit_by(admission.make(settings.strategy, self.drafts, pace.costs), pace.refresh)
 
     def make_lane(self, address: str, last: int) -> DrafterLane:
         """See `Rank`."""

@@ -85,7 +85,7 @@ class DrafterWorker(DrafterRank, PipelineWorker):
 
     def make_lane(self, address: str, last: int) -> DrafterPipeline:
         """See `Rank`."""
-        return DrafterPipeline(self.meet_verifiers(address), self.model_runner.clock, last)
+        return DrafterPipeline(self.meet_verifiers(address), self.model_runner.clock, self.drafts, last)
 
     def meet_verifiers(self, address: str) -> DeviceDrafterEnd:
         """This rank's end of the link that the settings name."""

@@ -1,8 +1,7 @@
 """How all verifiers get the same drafts, whatever becomes of the drafter.
 
-The first verifier receives them and hands them on; when the drafter is lost it hands on rows of `NO_DRAFT`, and every
-rank fills in the same tokens for them. So one rank alone decides whether there are drafts, and the others never wait
-for the drafter.
+The first verifier receives them and hands them on; when the drafter is lost it hands on rows of `NO_DRAFT`, and no
+rank verifies any. So one rank alone decides whether there are drafts, and the others never wait for the drafter.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from worker.minedraft.link import LinkError, VerifierEnd, meet
 
-#: Stands in rows of drafts that never came.
+#: Stands in rows of drafts where there is none: they never came, or were not admitted. What follows it counts nowhere.
 NO_DRAFT = -1
 
 

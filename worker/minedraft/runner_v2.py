@@ -54,8 +54,11 @@ class RemoteDrafts(BaseSpeculator):  # type: ignore[misc] # vLLM's types are not
         """Nothing to capture."""
 
     def propose(self, input_batch: Any, *_: Any, **__: Any) -> Tensor:
-        """[requests, drafts] of zeros: what stands in the table until the drafts are there, a guess like any other."""
-        return self._zeros[: input_batch.num_reqs]
+        """[requests, drafts] of zeros: what stands in the table until the drafts are there, a guess like any other.
+
+        Made anew: vLLM writes -1 into those that are beyond what a call asks for.
+        """
+        return self._zeros[: input_batch.num_reqs].zero_()
 
 
 class PipelineRunner(GPUModelRunner):  # type: ignore[misc] # vLLM's types are not read
@@ -67,7 +70,7 @@ class PipelineRunner(GPUModelRunner):  # type: ignore[misc] # vLLM's types are n
     def execute_model(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
         """Begin a call. Invented ones, of warm-up and profiling, come before there is a pipeline."""
         if self.pp_handler is not None:
-            self.pp_handler.begin(scheduler_output)
+            self.pp_handler.begin(scheduler_output, self.req_states.req_id_to_index)
         return super().execute_model(scheduler_output, *args, **kwargs)
 
     def sample_tokens(self, grammar_output: Any) -> Any:
@@ -125,6 +128,12 @@ class DrafterRunner(PipelineRunner):
         """Load the draft model alone; vLLM measures what it takes, too."""
         kwargs["model"] = StubTarget(self.model_config.get_hidden_size(), self.dtype, self.device)
         super().load_model(*args, **kwargs)
+
+    def execute_model(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        """Begin a call. vLLM's speculator has passes for as many drafts as there can be, and needs one at least."""
+        if self.pp_handler is not None:
+            self.speculator.num_speculative_steps = max(1, scheduler_output.num_spec_tokens_to_schedule)
+        return super().execute_model(scheduler_output, *args, **kwargs)
 
     def add_requests(self, scheduler_output: Any) -> None:
         """Take in new requests. Logprobs would be asked of the stub, which has none."""

@@ -153,7 +153,7 @@ class DraftSampler(nn.Module):  # type: ignore[misc] # torch's types are not rea
         self._sampler, self._outputs = sampler, outputs
         self._last = sampler.topk_topp_sampler = ProposalSampler(sampler.topk_topp_sampler)
         self.proposals: Mapping[int, Tensor] = {}
-        """[drafts, vocabulary] of each row of the coming call whose drafts were drawn."""
+        """[drafts, vocabulary] of each row of the coming call whose drafts were drawn; others may follow those."""
 
     def forward(self, metadata: Any, draft_probs: None, logits: Tensor, sampling: Any) -> SamplerOutput:
         """Sample, and compare with the drafts.
@@ -203,7 +203,7 @@ class DraftSampler(nn.Module):  # type: ignore[misc] # torch's types are not rea
     @contextmanager
     def _drawn(self, drafts: Tensor, drafted: Tensor, place: int) -> Iterator[None]:
         """Say which rows have a draft with a proposal at a place."""
-        rows = [row for row in self.proposals if drafted[row]]
+        rows = [row for row, proposal in self.proposals.items() if drafted[row] and place < len(proposal)]
         if rows:
             proposals = torch.stack([self.proposals[row][place] for row in rows])
             self._last.drafted = Drafted(torch.tensor(rows), drafts[rows, place], proposals)

@@ -13,18 +13,15 @@ from worker.minedraft import config
 from worker.minedraft.shown_drafts import ShownDrafts
 from worker.minedraft.two_batches import TwoBatches
 
-#: Stands for a drafted token that the scheduler never sees.
-PLACEHOLDER = -1
 #: How much longer than a message between ranks it may take until drafts are shown (seconds): a drafter may be joining.
 _SLACK_S = 30.0
 
 
 class TwoBatchScheduler(TwoBatches):
-    """Writes placeholders for drafts, and makes the masks of rows with a grammar when their drafts are shown."""
+    """Makes the masks of rows with a grammar when their drafts are shown."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._placeholders = [PLACEHOLDER] * self.num_spec_tokens
         self._shown = ShownDrafts.of_engine(self.vllm_config)
         folder = config.folder()
         self._patience_s = _SLACK_S + (config.DEADLINE_S if folder is None else config.read().deadline_s)
@@ -59,12 +56,6 @@ class TwoBatchScheduler(TwoBatches):
         # masks. Where there is no call before it asks at once (it could not wait: it would take a result from nowhere).
         pending = self._under_way > 0 and bool(self._drafted_under_a_grammar(scheduler_output))
         scheduler_output.pending_structured_output_tokens = pending
-        if not self._drafting:
-            return
-        for request_id in scheduler_output.num_scheduled_tokens:
-            request = self.requests[request_id]
-            if not request.is_prefill_chunk:
-                request.spec_token_ids = self._placeholders.copy()
 
     def _drafted_under_a_grammar(self, scheduler_output: SchedulerOutput) -> list[str]:
         """Requests that have drafts and a grammar, but for those that were aborted since."""

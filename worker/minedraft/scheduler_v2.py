@@ -42,6 +42,3 @@ class AsyncTwoBatchScheduler(TwoBatches, AsyncScheduler):  # type: ignore[misc] 
             self.requests[request_id].use_structured_output
             for request_id in scheduler_output.scheduled_spec_decode_tokens
         )
-        if not self._drafting:
-            for request_id in scheduler_output.num_scheduled_tokens:
-                self.requests[request_id].spec_token_ids = []

@@ -43,7 +43,9 @@ _POSITIONS = np.arange(1, MAX_DRAFTS + 1)
 
 #: One call. Stage times in ns, 0 where the stage did not happen; `tokens` are the scheduled tokens, `drafted` the
 #: drafts among them, `prefill` the requests that still read their prompt; `drafted_at[j]` and `accepted[j]` are the
-#: requests with a draft scheduled, and accepted, at position j (from 0).
+#: requests with a draft scheduled, and accepted, at position j (from 0); `asked` are the tokens that are drafted for
+#: each request in this call, `way` is how rows take turns (`strategies.seam.Way`). What is scheduled is what is
+#: verified: drafts that did not come, or were not admitted, are not counted.
 RECORD = np.dtype(
     [
         ("call", np.int64),
@@ -55,6 +57,8 @@ RECORD = np.dtype(
         ("prefill", np.int32),
         ("accepted", np.int32, (MAX_DRAFTS,)),
         ("drafted_at", np.int32, (MAX_DRAFTS,)),
+        ("asked", np.int32),
+        ("way", np.int32),
     ]
 )
 #: An array of `RECORD`, oldest first.
@@ -71,7 +75,7 @@ HEADER = np.dtype(
         ("count", np.int64),
     ]
 )
-_MAGIC, _VERSION = b"MDSTAGES", 2
+_MAGIC, _VERSION = b"MDSTAGES", 3
 
 #: What the drafter is called.
 DRAFTER = "drafter"
@@ -99,7 +103,7 @@ class StageClock:
     Args:
         path: the ring's file, made anew; on a memory file system (/dev/shm), no write ever waits for a disk. None:
             keep nothing.
-        capacity: records that the ring holds, 280 bytes each, of which a reader can get all but the oldest.
+        capacity: records that the ring holds, 288 bytes each, of which a reader can get all but the oldest.
 
     Raises:
         OSError: the file cannot be made, or its room is not there. (Nothing fails after this.)
@@ -111,6 +115,7 @@ class StageClock:
         self._call = record["call"]
         self._begin, self._end = record["begin"][0], record["end"][0]
         self._requests, self._tokens, self._prefill = record["requests"], record["tokens"], record["prefill"]
+        self._asked, self._way = record["asked"], record["way"]
         self._drafted, self._drafted_at, self._accepted = record["drafted"], record["drafted_at"], record["accepted"]
         self._capacity, self._published = capacity, 0
         self._ring = None if path is None else _make_ring(path, capacity)
@@ -140,11 +145,20 @@ class StageClock:
         """The stage was then: for whoever learns it later (ns of CLOCK_MONOTONIC)."""
         self._begin[stage], self._end[stage] = begin, end
 
-    def count(self, *, requests: int, tokens: int, prefill: int) -> None:
-        """Say what is in the batch: requests, scheduled tokens, and requests that still read their prompt."""
+    def count(self, *, requests: int, tokens: int, prefill: int, asked: int = 0, way: int = 0) -> None:
+        """Say what is in the batch.
+
+        Args:
+            requests: how many.
+            tokens: that are scheduled.
+            prefill: requests that still read their prompt.
+            asked: tokens that are drafted for each request in this call.
+            way: how rows take turns.
+        """
         self._requests[0] = requests
         self._tokens[0] = tokens
         self._prefill[0] = prefill
+        self._asked[0], self._way[0] = asked, way
 
     def drafts(self, scheduled: ArrayLike, accepted: ArrayLike) -> None:
         """Count the drafts of the batch.

@@ -4,9 +4,13 @@ A mix-in, to stand before one of vLLM's schedulers (`v1/core/sched/scheduler.py`
 V1 runner (`scheduler.py`), the asynchronous one for its V2 runner (`scheduler_v2.py`). Two calls are under way at a
 time, and a request may be scheduled again when its result is in: so two batches take turns, and a batch's result is
 known before it is scheduled. Only its drafts are not: they go from the drafter to the verifiers directly, and the
-scheduler writes placeholders for them.
+scheduler writes placeholders for them, or drafts that were found in text that is known here (`worker/strategies`).
+
+What a call is to do travels with it: vLLM's own `num_spec_tokens_to_schedule`, tokens to draft for each of its rows,
+and an attribute `way`, how rows take turns (`lanes.way_of`).
 """
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -17,16 +21,21 @@ from vllm.v1.request import Request
 from worker.minedraft import config
 from worker.minedraft.batches import Joining, Load, plan_turn
 from worker.minedraft.checks import check_engine
+from worker.minedraft.conductor import PLAIN, Conductor
 from worker.minedraft.engine_clock import EngineClock
 from worker.minedraft.lanes import CallNumbers
-from worker.minedraft.pace import Pace
 from worker.minedraft.presence import Presence, State
+from worker.strategies import seam
+from worker.strategies.seam import Choice, Way
+
+#: Stands for a drafted token that the scheduler never sees.
+PLACEHOLDER = -1
 
 
 class TwoBatches(Scheduler):  # type: ignore[misc] # vLLM's types are not read
-    """Verifies each running request in every second call, half of the work in each.
+    """Verifies each running request in every second call, half of the work in each; or all in each call.
 
-    Without a drafter, and while few rows are left that do better so, all are verified together.
+    Which of them, and with how many drafts, its conductor decides; without a drafter all rows are decoded plainly.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -34,11 +43,13 @@ class TwoBatches(Scheduler):  # type: ignore[misc] # vLLM's types are not read
         check_engine(self.vllm_config)
         self._most_active: int = self.max_num_active_reqs  # type: ignore[has-type]
         self._under_way = 0  # calls
-        self._drafting, self._in_one = True, False
+        self._drafting = True
         self._short = False  # whether fewer joined than the plan was made for
         folder = config.folder()
         self._presence = Presence(folder)
-        self._pace = Pace(folder)
+        self._conductor = Conductor(
+            folder, config.strategy(), self.num_spec_tokens, ahead=not self.vllm_config.use_v2_model_runner
+        )
         self._clock = EngineClock(folder)
         self._numbers = CallNumbers()
 
@@ -53,7 +64,7 @@ class TwoBatches(Scheduler):  # type: ignore[misc] # vLLM's types are not read
             return True
         if self._presence.state is State.WAITING:
             return False
-        if self._together(self._presence.drafting):
+        if self._next().way is not Way.TWO:
             return any(request.is_prefill_chunk for request in self.running)
         room = self._most_active - len(self.running)
         return any(map(_is_ready, self.running)) or (room > 0 and bool(self.waiting))
@@ -66,11 +77,15 @@ class TwoBatches(Scheduler):  # type: ignore[misc] # vLLM's types are not read
         self._under_way += 1
         return output
 
-    def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
+    def update_from_output(self, scheduler_output: SchedulerOutput, model_runner_output: Any) -> Any:
         """Take in a result."""
         self._under_way -= 1
         with self._clock.updating():
-            return super().update_from_output(*args, **kwargs)
+            _count_missing(scheduler_output, model_runner_output)
+            for request, drafts, accepted in _verified(scheduler_output, model_runner_output):
+                if request in self.requests:
+                    self._conductor.verified(request, drafts, accepted)
+            return super().update_from_output(scheduler_output, model_runner_output)
 
     def _schedule(self, throttle_prefills: bool) -> SchedulerOutput:
         if self._presence.state is State.WAITING and not self._under_way:
@@ -91,19 +106,27 @@ class TwoBatches(Scheduler):  # type: ignore[misc] # vLLM's types are not read
         self._presence.state = State.JOINING  # first: it may be lost meanwhile
         self.reset_prefix_cache(reset_running_requests=True)
 
-    def _together(self, drafting: bool) -> bool:
-        """Whether all rows are to be in one batch."""
-        if not drafting:
-            return True
+    def _next(self) -> Choice:
+        """What the next call does."""
+        return self._conductor.next(self._load) if self._presence.drafting else PLAIN
+
+    def _begin(self) -> Choice:
+        return self._conductor.begin(self._load, len(self.running), drafting=self._drafting)
+
+    def _load(self) -> seam.Load:
         rows = len(self.running)
-        # Few are left: newcomers would only have to be parted again.
-        few = not self.waiting and 2 * rows <= self._most_active
-        return few and self._pace.one_batch_is_faster(rows, now=self._in_one)
+        return seam.Load(
+            rows=rows,
+            waiting=bool(self.waiting),
+            places=self._most_active,
+            context=sum(request.num_tokens for request in self.running) / max(1, rows),
+            reading=sum(request.is_prefill_chunk for request in self.running),
+        )
 
     def _plan(self, step: int) -> None:
         """Say of each running request whether it takes part in a step, and how many may join."""
         self._drafting = self._presence.drafting  # for the whole step: it may be lost at any moment
-        self._in_one = self._together(self._drafting)
+        together = self._begin().way is not Way.TWO
         ready: list[Request] = []
         under_way = 0
         for request in self.running:
@@ -116,29 +139,78 @@ class TwoBatches(Scheduler):  # type: ignore[misc] # vLLM's types are not read
                 under_way += _work(request)
                 request.next_decode_eligible_step = step + 1
         room = max(self._most_active - len(self.running), 0)
-        work = 1 + self.num_spec_tokens * self._drafting
+        work = 1 + self._conductor.places
         loads = [Load(_work(request), _may_wait(request)) for request in ready]
         joining = [Joining(request.num_tokens, work) for request in islice(self.waiting, room)]
-        turn = plan_turn(loads, under_way, joining, together=self._in_one)
+        turn = plan_turn(loads, under_way, joining, together=together)
         # Newcomers for whom there is no memory will not even out the batches.
-        hold = plan_turn(loads, under_way, [], together=self._in_one).hold if self._short else turn.hold
+        hold = plan_turn(loads, under_way, [], together=together).hold if self._short else turn.hold
         for index in hold:
             ready[index].next_decode_eligible_step = step + 1
+        # Last: work is what is expected of a row, the same for both batches.
+        self._find_drafts(request for index, request in enumerate(ready) if index not in hold)
         self.max_num_active_reqs = len(self.running) + turn.admit
 
+    def _find_drafts(self, requests: Iterable[Request]) -> None:
+        """Put what was found elsewhere in place of the draft model's drafts."""
+        for request in requests:
+            # A row with a grammar has as many drafts as its masks are for.
+            if request.spec_token_ids or (self._drafting and _decodes_freely(request)):
+                found = self._conductor.found(request)
+                if found is not None:
+                    request.spec_token_ids = found
+
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
-        if not self._drafting:
-            _verify_nothing(scheduler_output)
+        choice: Any = self._conductor.now
+        scheduler_output.num_spec_tokens_to_schedule = choice.drafts
+        scheduler_output.way = int(choice.way)
+        if choice.drafts < self.num_spec_tokens:
+            _take_back_padding(scheduler_output)
         super()._update_after_schedule(scheduler_output)
+        for name in scheduler_output.num_scheduled_tokens:
+            request = self.requests[name]
+            if not request.is_prefill_chunk:
+                request.spec_token_ids = [PLACEHOLDER] * self._conductor.most(name)
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        self._conductor.ended(request)
+        return super()._free_request(request, *args, **kwargs)
+
+    def make_spec_decoding_stats(self, stats: Any, num_draft_tokens: int, *args: Any, **kwargs: Any) -> Any:
+        """Count drafts; a row whose drafts did not come was decoded plainly, and counts as such."""
+        missing = (kwargs["num_invalid_spec_tokens"] or {}).get(kwargs["request_id"], 0)
+        if missing == num_draft_tokens:
+            return stats
+        return super().make_spec_decoding_stats(stats, num_draft_tokens, *args, **kwargs)
 
 
-def _verify_nothing(scheduler_output: SchedulerOutput) -> None:
-    """Take back the placeholders that vLLM writes for a request that joins with one token to read."""
+def _take_back_padding(scheduler_output: SchedulerOutput) -> None:
+    """Take back the placeholders that vLLM writes for requests that join with one token to read: all it can draft."""
     drafts = scheduler_output.scheduled_spec_decode_tokens
-    for request, placeholders in drafts.items():
-        scheduler_output.num_scheduled_tokens[request] -= len(placeholders)
-        scheduler_output.total_num_scheduled_tokens -= len(placeholders)
-    drafts.clear()
+    joined = {new.req_id for new in scheduler_output.scheduled_new_reqs}
+    for request in drafts.keys() & (joined | scheduler_output.scheduled_cached_reqs.resumed_req_ids):
+        padding = len(drafts.pop(request))
+        scheduler_output.num_scheduled_tokens[request] -= padding
+        scheduler_output.total_num_scheduled_tokens -= padding
+
+
+def _count_missing(scheduler_output: SchedulerOutput, output: Any) -> None:
+    """Tell vLLM's counters of drafts that were scheduled and not verified (`draft_table.py`): as of invalid ones."""
+    verified = getattr(output, "verified_drafts", None)
+    if verified is None:
+        return
+    scheduled = scheduler_output.scheduled_spec_decode_tokens
+    missing = {request: len(scheduled[request]) - drafts for request, drafts in verified.items()}
+    scheduler_output.num_invalid_spec_tokens = {**(scheduler_output.num_invalid_spec_tokens or {}), **missing}
+
+
+def _verified(scheduler_output: SchedulerOutput, output: Any) -> Iterable[tuple[str, int, int]]:
+    """Of each request that had drafts: how many were verified, and accepted."""
+    missing = scheduler_output.num_invalid_spec_tokens or {}
+    for request, drafts in scheduler_output.scheduled_spec_decode_tokens.items():
+        sampled = output.sampled_token_ids[output.req_id_to_index[request]] if output.sampled_token_ids else ()
+        if len(sampled):
+            yield request, len(drafts) - missing.get(request, 0), len(sampled) - 1
 
 
 def _is_ready(request: Request) -> bool:
@@ -149,6 +221,10 @@ def _is_ready(request: Request) -> bool:
 def _work(request: Request) -> int:
     """Tokens that it has verified in a turn."""
     return 1 + len(request.spec_token_ids)
+
+
+def _decodes_freely(request: Request) -> bool:
+    return not request.is_prefill_chunk and not request.use_structured_output
 
 
 def _may_wait(request: Request) -> bool:

@@ -37,7 +37,7 @@ class Answering(Protocol):
         """Returns when an engine lives."""
         ...
 
-    async def answer(self, row: Row) -> Answer:
+    async def answer(self, row: Row, job: str = "") -> Answer:
         """See `EngineSupervisor.answer`; `EngineDead` leaves the row unfinished, and is counted as an attempt."""
         ...
 
@@ -189,7 +189,7 @@ class ShardRunner:
         first, *copies = rows
         try:
             with self._metrics.rows_in_flight.track_inprogress():
-                outcome, ending = await self._outcome(first)
+                outcome, ending = await self._outcome(first, run.claim.lease.job_id)
         except EngineDown:
             run.gone.set()
             return
@@ -219,12 +219,12 @@ class ShardRunner:
             await written
             raise
 
-    async def _outcome(self, row: Row) -> tuple[Outcome, Answer | RowFault]:
+    async def _outcome(self, row: Row, job: str) -> tuple[Outcome, Answer | RowFault]:
         """The end of a row, and what led to it."""
         backoff = Backoff(first=0.5)
         for left in reversed(range(_TRIES)):
             try:
-                answer = await self._engine.answer(row)
+                answer = await self._engine.answer(row, job)
                 return fit(row, Outcome.answered(row, answer)), answer
             except EngineDown:
                 if left < _TRIES - 1:

@@ -1,23 +1,29 @@
 """Parts that need vLLM and no engine."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from integration.worker.engine.real_engine import chat, completion
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.exceptions import VLLMValidationError
 from vllm.platforms import current_platform
+from vllm.sampling_params import SamplingParams
 from vllm.triton_utils.dispatcher import register_kernels
 from vllm.v1.engine.exceptions import EngineGenerateError
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
+from producer.record.models import Row
 from worker.engine import vllm_rows
-from worker.engine.parameters import BEAM_SEARCH
+from worker.engine.parameters import BEAM_SEARCH, Abilities
 from worker.engine.protocol import EngineDead
 from worker.engine.vllm_cpu_worker import EXPAND_KERNEL, expand, expands_rightly
-from worker.engine.vllm_rows import Completion, answer_of, fault_of
+from worker.engine.vllm_rows import Completion, answer_of, fault_of, parse
+from worker.strategies.sources import JOB
 
 
 def test_vllms_own_expansion_is_still_wrong_and_ours_is_right() -> None:
@@ -47,6 +53,24 @@ def test_it_is_written_down_what_every_parameter_does() -> None:
     fields = set(ChatCompletionRequest.model_fields) | set(Completion.model_fields)
     assert fields - written == set()
     assert fields >= BEAM_SEARCH
+
+
+@pytest.mark.parametrize("row", [completion(), chat()], ids=["completion", "chat"])
+def test_the_engine_is_told_a_row_s_job_and_nothing_else(row: Row) -> None:
+    def told(abilities: Abilities, job: str, **body: Any) -> tuple[Any, SamplingParams]:
+        asked = replace(row, body={**row.body, **body})
+        params = parse(asked, ["target"], abilities, job).to_sampling_params(max_tokens=16, default_sampling_params={})
+        extra, params.extra_args = params.extra_args, None
+        return extra, params
+
+    extended, by_the_row = Abilities(two_batches=True, extensions=True), {JOB: "another's", "mine": 1}
+    extra, params = told(Abilities(two_batches=True), "j1")
+    assert extra == {JOB: "j1"}
+    assert told(extended, "j1", vllm_xargs=by_the_row)[0] == {JOB: "j1", "mine": 1}, "no row names a job itself"
+    assert told(extended, "", vllm_xargs=by_the_row)[0] == {"mine": 1}
+    for silent in (told(Abilities(two_batches=True), ""), told(Abilities(), "j1")):
+        assert silent[0] is None
+        assert repr(silent[1]) == repr(params)
 
 
 def test_an_answer_that_was_cut_off_is_none() -> None:

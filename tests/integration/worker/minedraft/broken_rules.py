@@ -1,4 +1,4 @@
-"""A verifier whose rule for drafts is wrong, in one of several ways. Named by tests; runs in vLLM's worker processes.
+"""Ranks whose rule for drafts is wrong, in one of several ways. Named by tests; run in vLLM's worker processes.
 
 Which way, a file says, so one engine can be wrong in all of them, one after the other.
 """
@@ -11,14 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from worker.minedraft import sampling
+from worker.minedraft import runner_v1, sampling
 from worker.minedraft.classes import Ranks
 from worker.minedraft.link import REJECTED
-from worker.minedraft.ranks_v1 import VerifierWorker
+from worker.minedraft.proposer import Proposer
+from worker.minedraft.ranks_v1 import DrafterWorker, VerifierWorker
 
 #: The environment variable that names the file.
 FILE = "TEST_BROKEN_RULE"
-RANKS = Ranks(verifier=f"{__name__}.BrokenVerifier")
+RANKS = Ranks(verifier=f"{__name__}.BrokenVerifier", drafter=f"{__name__}.BrokenDrafter")
 #: What the file says where nothing is wrong.
 RIGHT = "nothing"
 
@@ -70,6 +71,8 @@ SAMPLED: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
 }
 
 WRONG = [*ACCEPTS, *RESIDUAL, *SAMPLED]
+#: Matters where drafts are drawn and not all of them admitted: as TETRIS has it in its paper.
+NAIVE = "a draft is admitted for its own probability"
 
 
 def said() -> str:
@@ -102,4 +105,22 @@ class BrokenVerifier(VerifierWorker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         sampling.accepts, sampling.residual = _broken_accepts, _broken_residual
         sampling.DraftSampler.forward = _broken_forward
+        super().__init__(*args, **kwargs)
+
+
+class NaiveProposer(Proposer):
+    """Is as sure of a draft as it was likely to be drawn."""
+
+    def _sample_draft_tokens(self, hidden_states: Tensor, sampling_metadata: Any) -> tuple[Tensor, Tensor | None]:
+        ids, proposal = super()._sample_draft_tokens(hidden_states, sampling_metadata)
+        if said() == NAIVE and proposal is not None:
+            self._chances[-1] = _at(proposal, ids)
+        return ids, proposal
+
+
+class BrokenDrafter(DrafterWorker):
+    """A drafter that does as the file says."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        runner_v1.Proposer = NaiveProposer  # type: ignore[misc]
         super().__init__(*args, **kwargs)

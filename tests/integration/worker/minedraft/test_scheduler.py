@@ -202,9 +202,11 @@ def test_an_engine_that_is_paused_comes_to_rest_and_goes_on(config: Any) -> None
 
 def test_few_rows_that_do_better_in_one_batch_get_one(config: Any) -> None:
     engine = two_batches(config)
-    for size in range(1, 5):
-        engine.scheduler._pace.verify.add(size, 25.0)
-        engine.scheduler._pace.draft.add(size, 10.0)
+    pace = engine.scheduler._conductor.pace
+    for size in list(range(1, 5)) * 8:
+        pace.costs.verified(size, size * (1 + DRAFTS), 25.0)
+        pace.costs.drafted(size, size * (1 + DRAFTS), DRAFTS, 10.0)
+    pace.acceptance.add([100, 50, 25], [50, 25, 12])
     for number in range(8):
         engine.add(f"r{number}", tokens=30 if number % 2 else 200)
     while any(engine.generated[f"r{number}"] < 30 for number in (1, 3, 5, 7)):

@@ -68,7 +68,7 @@ async def test_rows_at_fault_become_error_rows_and_bugs_too(worker: Bench) -> No
     ids=["nan", "no-json", "surrogate", "none", "text"],
 )
 async def test_an_answer_that_cannot_be_written_holds_up_no_other(worker: Bench, answer: Answer) -> None:
-    async def odd(row: Row) -> Answer:
+    async def odd(row: Row, job: str = "") -> Answer:
         return answer if row.index == 1 else Answer({"n": row.index}, True, 2.0)  # type: ignore[arg-type]
 
     worker.engine.answer = odd  # type: ignore[method-assign]
@@ -93,6 +93,7 @@ async def test_a_fault_s_words_are_written_whatever_they_are(worker: Bench) -> N
 async def test_one_token_works_off_all_that_waits(worker: Bench) -> None:
     jobs_ = [await submit(worker.redis, 5 * SHARD_ROWS) for _ in range(2)]
     await worker.runner.run_token("t")
+    assert worker.engine.jobs == dict.fromkeys(jobs_, 5 * SHARD_ROWS), "the engine knows the job of each row"
     assert [(await state(worker.redis, job)).state for job in jobs_] == [JobState.COMPLETED] * 2
     assert worker.metrics.claimed._value.get() == 10
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from worker.engine.stage_metrics import StageMetrics
 from worker.minedraft.presence import FILE, Presence, State
 from worker.minedraft.stages import DRAFTER, Stage, StageClock, ring_path, verifier_name
+from worker.strategies.seam import Way
 
 MS = 1_000_000
 
@@ -23,7 +24,7 @@ class Ranks:
         self._verifiers = [StageClock(ring_path(folder, verifier_name(rank)), capacity) for rank in (0, 1)]
         self._drafter = StageClock(ring_path(folder, DRAFTER))
 
-    def verify(self, call: int, begin_ms: int, end_ms: int) -> None:
+    def verify(self, call: int, begin_ms: int, end_ms: int, way: Way = Way.TWO, asked: int = 3) -> None:
         """All ranks verify, waiting 5 ms before and sampling for the last 2 ms: two requests with 3 and 1 drafts."""
         for clock in self._verifiers:
             clock.begin(call)
@@ -31,7 +32,7 @@ class Ranks:
             self._stage(clock, Stage.PREPARE, begin_ms, begin_ms + 1)
             self._stage(clock, Stage.FORWARD, begin_ms + 1, end_ms - 2)
             self._stage(clock, Stage.SAMPLE, end_ms - 2, end_ms)
-            clock.count(requests=2, tokens=6, prefill=0)
+            clock.count(requests=2, tokens=6, prefill=0, asked=asked, way=way)
             clock.drafts([3, 1], [2, 1])
             clock.commit()
 
@@ -96,9 +97,36 @@ def test_a_batch_is_counted_once_whatever_the_number_of_ranks(
     )
     assert (value("minedraft_batch_requests_count"), value("minedraft_batch_requests_sum")) == (2, 4)
     assert (value("minedraft_batch_tokens_count"), value("minedraft_batch_tokens_sum")) == (2, 12)
+    assert (value("minedraft_batch_drafts_count"), value("minedraft_batch_drafts_sum")) == (2, 8)
+    assert (value("minedraft_asked_drafts_count"), value("minedraft_asked_drafts_sum")) == (2, 6)
     for name, counts in (("drafted", (4, 2, 2, None)), ("accepted", (4, 2, None, None))):
         for position, count in enumerate(counts, start=1):
             assert value(f"minedraft_{name}_tokens_total", {"position": str(position)}) == count
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_calls_are_counted_by_way_and_changes_by_what_was_changed_to(
+    every: int, tmp_path: Path, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = StageMetrics(registry)
+    choices = [(Way.TWO, 3), (Way.TWO, 3), (Way.ONE, 3), (Way.ONE, 0), (Way.AHEAD, 4), (Way.AHEAD, 4)]
+    for engine in ("a", "b"):  # what the next one begins with is no change
+        ranks = Ranks(tmp_path / engine, monkeypatch)
+        metrics.follow(tmp_path / engine)
+        for call, (way, asked) in enumerate(choices, 1):
+            ranks.verify(call, 100 * call, 100 * call + 50, way, asked)
+            if call % every == 0:
+                metrics.update()
+    metrics.follow(tmp_path / "c")
+    calls = {way: registry.get_sample_value("minedraft_calls_total", {"way": way}) for way in ("two", "one", "ahead")}
+    assert calls == {"two": 4, "one": 4, "ahead": 4}
+    decisions = {
+        (sample.labels["way"], sample.labels["drafts"]): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "minedraft_decisions_total"
+    }
+    assert decisions == {("one", "3"): 2, ("one", "0"): 2, ("ahead", "4"): 2}
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 100])

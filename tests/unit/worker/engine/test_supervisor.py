@@ -22,6 +22,7 @@ class Scripted:
     def __init__(self, name: str, start: Exception | None = None, answer: Exception | None = None) -> None:
         self.name, self._start, self._answer = name, start, answer
         self.starts = self.closes = self.asked = 0
+        self.jobs: list[str] = []
         self.go, self.died = asyncio.Event(), asyncio.Event()
 
     async def start(self) -> None:
@@ -29,8 +30,9 @@ class Scripted:
         if self._start:
             raise self._start
 
-    async def answer(self, row: Row) -> Answer:
+    async def answer(self, row: Row, job: str = "") -> Answer:
         self.asked += 1
+        self.jobs.append(job)
         gone = asyncio.create_task(self.died.wait())
         answered = asyncio.create_task(self.go.wait())
         await asyncio.wait({gone, answered}, return_when=asyncio.FIRST_COMPLETED)
@@ -67,8 +69,9 @@ async def test_rows_that_died_with_an_engine_are_the_callers_and_later_ones_go_t
     restarts: list[int] = []
     supervisor = supervise(first, second, on_up=ups.append, on_restart=lambda: restarts.append(1))
     await supervisor.start()
-    rows = [asyncio.create_task(supervisor.answer(ROW)) for _ in range(5)]
+    rows = [asyncio.create_task(supervisor.answer(ROW, job)) for job in "abcde"]
     await until(lambda: first.asked == 5)
+    assert first.jobs == list("abcde")
     first.died.set()
     assert {type(end) for end in await asyncio.gather(*rows, return_exceptions=True)} == {EngineDead}
     with pytest.raises(EngineDown):

@@ -11,6 +11,7 @@ from worker.engine import vllm_args
 from worker.engine.protocol import EngineStartError
 from worker.engine.vllm_args import VllmOptions, check_mode, check_model, default_flags, mode_flags
 from worker.minedraft import classes
+from worker.strategies.seam import Strategy
 
 
 def test_plain_decoding_needs_no_flags_of_its_own() -> None:
@@ -116,6 +117,20 @@ def test_what_a_platform_has_not_is_refused(options: VllmOptions, cpu: bool, wor
     with pytest.raises(EngineStartError, match=words):
         check_mode(options, cpu=cpu)
     check_mode(options, cpu=not cpu)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cpu", "words"),
+    [
+        (Strategy("pearl"), True, "--num-speculative-tokens 2 or more"),
+        (Strategy("pearl"), False, "that of CPUs"),
+        (Strategy(admission="tetris", extra=1), True, "leaves no draft to verify"),
+    ],
+)
+def test_a_strategy_that_does_not_go_is_refused(strategy: Strategy, cpu: bool, words: str) -> None:
+    with pytest.raises(EngineStartError, match=words):
+        check_mode(replace(PSD, strategy=strategy), cpu=cpu)
+    check_mode(replace(PSD, mode="ar", strategy=strategy), cpu=cpu)
 
 
 def test_drafts_go_from_gpu_to_gpu_unless_asked() -> None:

@@ -11,6 +11,7 @@ from worker.lab.bench import DEFAULT_SCENARIOS, SCENARIOS, Wanted, asked_tokens,
 from worker.lab.profile import Profile
 from worker.lab.profiles import profile
 from worker.lab.side_common import Told
+from worker.strategies.seam import Strategy
 
 ROWS = (Row(0, 1, "a", "/v1/completions", {"prompt": "x"}),)
 REAL = Wanted(
@@ -18,7 +19,8 @@ REAL = Wanted(
     target="/target",
     draft="/draft",
     m=4,
-    drafts={"sd(m)": 2, "sd(2m)": 1, "sd(all)": 2, "psd(2m)": 3, "psd(redis)": 3},
+    drafts={"sd(m)": 2, "sd(2m)": 1, "sd(all)": 2, "psd(2m)": 3, "psd(redis)": 3}
+    | {name: way.drafts(3, told=True) for name, way in SCENARIOS.items() if way.strategy != Strategy()},
     rows=ROWS,
     turns=1,
     scenarios=tuple(SCENARIOS),
@@ -39,12 +41,39 @@ VIRTUAL = replace(REAL, profile=profile("qwen3-32b+4b"), verifier_cpus=(), draft
         ("ar(all)", 8, 8, 0, 2),
         ("psd(2m)", 8, 4, 3, 2),
         ("psd(redis)", 8, 4, 3, 2),
+        ("psd+tetris(2m)", 8, 4, 5, 2),
+        ("psd+mixed(2m)", 8, 4, 3, 2),
+        ("pearl(2m)", 8, 8, 3, 2),
+        ("auto(2m)", 8, 8, 3, 2),
         ("ar(redis)", 8, 8, 0, 1),
     ],
 )
 def test_scenarios(name: str, in_flight: int, batch: int, drafts: int, devices: int) -> None:
     found = scenario(REAL, name)
     assert (found.in_flight, found.batch, found.drafts, found.devices) == (in_flight, batch, drafts, devices)
+
+
+def test_ways_that_need_more_drafts_than_is_usual_have_them() -> None:
+    drafts = {
+        (name, usual, told): SCENARIOS[name].drafts(usual, told=told)
+        for name, usual, told in (
+            *(("psd(2m)", 1, False), ("psd+tetris(2m)", 1, False), ("psd+tetris(2m)", 3, True)),
+            *(("pearl(2m)", 1, True), ("pearl(2m)", 4, True)),
+            *(("auto(2m)", 1, False), ("auto(2m)", 1, True), ("auto(2m)", 7, False)),
+        )
+    }
+    assert list(drafts.values()) == [1, 3, 5, 2, 4, 5, 1, 7]
+
+
+def test_each_strategy_is_the_engines_own_and_is_said() -> None:
+    asked = {setup.scenario.name: setup for setup in setups(REAL, Path("/rows"))}
+    for name, setup in asked.items():
+        assert setup.scenario.strategy == setup.told.options.strategy == SCENARIOS[name].strategy
+    strategies = [SCENARIOS[name].strategy for name in asked if "psd" in name or name.startswith(("pearl", "auto"))]
+    assert len(set(strategies)) == len(strategies) - 1  # psd(redis) is psd(2m)
+    assert asked["psd+tetris(2m)"].told.options.strategy == Strategy(admission="tetris", extra=2)
+    assert asked["auto(2m)"].told.options.mode == "psd"
+    assert [name for name, setup in asked.items() if setup.scenario.overlaps] == ["psd(2m)", "psd(redis)"]
 
 
 def test_every_way_the_paper_and_its_critics_ask_for_is_measured_unless_told() -> None:
@@ -66,6 +95,7 @@ def test_each_way_has_the_cores_of_its_devices() -> None:
         "psd(2m)": ((0, 1), (2,)),
         "psd(redis)": ((0, 1), (2,)),
         "ar(redis)": ((0, 1), ()),
+        **{name: ((0, 1), (2,)) for name, way in SCENARIOS.items() if way.strategy != Strategy()},
     }
 
 

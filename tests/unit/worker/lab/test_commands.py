@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.lab import bench_cli, plan_cli, report, trace_cli
+from worker import plan_file
+from worker.lab import bench_cli, grid, plan_cli, report, trace_cli
 from worker.lab.bench import BenchError
 from worker.lab.predict import Workload
 from worker.lab.result import Bench, Result, Scenario, Turn
@@ -116,6 +117,25 @@ def test_plan_from_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
     assert "psd(2m)" in said
     assert "virtual: 10 devices" in said
     assert "do not pay" in said
+
+
+def test_a_plan_is_left_for_a_worker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.toml"
+    assert plan_cli.run(["--virtual", "qwen3-32b+1.7b", "--save", str(file)]) == 0
+    fastest = plan_file.read(file)
+    assert (fastest.mode, fastest.tensor_parallel_size, fastest.num_speculative_tokens) == ("sd", 5, 1)
+    assert plan_cli.run(["--virtual", "qwen3-32b+1.7b", "--devices", "4", "--save", str(file)]) == 0
+    assert plan_file.read(file).tensor_parallel_size == 4
+    capsys.readouterr()
+    assert plan_cli.run(["--virtual", "qwen3-32b+1.7b", "--devices", "3", "--save", str(file)]) == 2
+    assert capsys.readouterr().err == "worker plan: nothing that was planned fits on 3 devices\n"
+    assert plan_cli.run(["--virtual", "qwen3-32b+1.7b", "--save", str(tmp_path / "no" / "plan.toml")]) == 2
+
+
+def test_the_grid_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(grid, "cells", lambda: [grid.Cell("flat", 0.95, 0.3, 2, 64)])
+    assert plan_cli.run(["--grid"]) == 0
+    assert "auto on the grid" in capsys.readouterr().out
 
 
 def test_plan_from_a_bench_and_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

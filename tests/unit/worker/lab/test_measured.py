@@ -1,5 +1,7 @@
 """Timings from a bench: lines between measured points, and nothing from `psd` itself."""
 
+from dataclasses import replace
+
 import pytest
 
 from worker.lab.measured import Curve, Measured, MeasuredError, measured_fleet
@@ -7,6 +9,7 @@ from worker.lab.plan import predict_bench
 from worker.lab.plan_report import compare
 from worker.lab.predict import Workload
 from worker.lab.result import Bench, Mode, Result, Scenario, Turn
+from worker.strategies.seam import Strategy
 
 
 def turn(v: float, t: float | None, step: float, acceptance: tuple[float, ...] = (), rate: float = 1.0) -> Turn:
@@ -115,6 +118,8 @@ def test_lanes_that_slow_each_other_down_do_so_in_the_prediction() -> None:
     assert fleet.two.verify_ms(8, 0) == pytest.approx(1.1 * 28)
     assert fleet.two.draft_ms(4, 3) == pytest.approx(60)
     assert fleet.on_n.verify_ms(4, 2) == 32
+    faster = replace(slowed.results[3], scenario=replace(slowed.results[3].scenario, strategy=Strategy(mode="pearl")))
+    assert measured_fleet(replace(slowed, results=(*SOUND.results[:3], faster)), 1).two is None, "no two batches"
     (psd,) = (one for one in predict_bench(slowed, fleet, Workload()) if one.scenario.mode == "psd")
     assert psd.step_ms == pytest.approx(41)
     assert psd.tokens_a_cycle == pytest.approx(2.2)

@@ -15,11 +15,13 @@ from worker.lab.numbers import (
     steady_of_two,
     tail_s,
     turn,
+    verified_drafts,
     where_all_before_were,
     work_imbalance,
 )
 from worker.minedraft import measures
 from worker.minedraft.stages import RECORD, Records, Stage
+from worker.strategies.seam import Way
 
 MS = 1_000_000
 
@@ -146,6 +148,55 @@ def test_two_batches() -> None:
     assert found.tail_s is None  # two rows, four places
 
 
+def alone(way: Way, calls: int = 6) -> dict[str, Records]:
+    """Four rows in one batch, every second number; V = 10 ms, t = 6 ms beside it, steps of 11 ms."""
+    numbers = range(1, 2 * calls, 2)
+    verifier = records(
+        record(call, verify=(11 * call, 11 * call + 10), requests=4, drafted=4, accepted=(2, 1)) for call in numbers
+    )
+    for at, call in enumerate(numbers):
+        verifier["begin"][at] -= 11 * at * MS * (verifier["begin"][at] > 0)
+        verifier["end"][at] -= 11 * at * MS * (verifier["end"][at] > 0)
+        assert verifier["begin"][at, Stage.PREPARE] == 11 * (call - at) * MS
+    drafter = records(
+        record(call, draft=(11 * (call - at) + 1, 11 * (call - at) + 7), requests=4) for at, call in enumerate(numbers)
+    )
+    verifier["way"] = drafter["way"] = way
+    return {"verifier_0": verifier, "drafter": drafter}
+
+
+def test_one_batch_with_a_drafter_beside_it() -> None:
+    found = turn("psd", alone(Way.AHEAD), ROWS, 4)
+    assert found.steady_steps == 5  # the last one has no next
+    assert (found.verify_ms, found.draft_ms, found.step_ms) == (10, 6, 11)
+    assert found.steady_tokens_per_s == pytest.approx((4 + 3) / 0.011)
+    assert found.hidden_share == 1
+    assert found.verified_drafts == 2
+    assert (found.in_two, found.in_one, found.ahead) == (None, None, 1)
+    assert found.imbalance is found.work_imbalance is found.skewed_share is None  # there is nothing to balance
+
+
+def test_the_ways_of_a_run_are_shares_of_its_calls_and_only_two_batches_are_balanced() -> None:
+    made, after = two_batches(), alone(Way.ONE)
+    for of_rank in after.values():
+        of_rank["call"] += 10
+    both = {rank: np.concatenate([made[rank], after[rank]]) for rank in made}
+    found = turn("psd", both, ROWS, 4)
+    assert (found.in_two, found.in_one, found.ahead) == (10 / 16, 6 / 16, None)
+    assert found.steady_steps == 4 + 5
+    assert found.imbalance == pytest.approx((1 / 3) / 9)
+    plain = turn("sd", {"verifier_0": after["verifier_0"]}, ROWS, 4)
+    assert plain.in_two is plain.in_one is plain.ahead is None
+
+
+def test_drafts_a_row_are_of_rows_that_read_nothing() -> None:
+    made = work((4, 3), (4, 1))
+    assert verified_drafts(made) == 2
+    made["prefill"][1], made["drafted"][1] = 3, 1
+    assert verified_drafts(made) == 13 / 5
+    assert verified_drafts(RECORDLESS) is None
+
+
 def test_a_slow_drafter_hides_the_passes() -> None:
     """V = 4 ms, t = 10 ms, steps of 11 ms; of each pass, 3 ms lie in a draft."""
     verifier = records(record(call, verify=(11 * call, 11 * call + 4), requests=2) for call in range(1, 8))
@@ -170,6 +221,10 @@ def test_steps_of_one_batch_are_steady_with_all_rows_twice() -> None:
     made["requests"][2] = 7  # call 3
     made["prefill"][6] = 1  # call 8
     assert steady_of_one(made, 8).tolist() == [1, 5, 6]
+    made["call"] *= 2
+    assert steady_of_one(made, 8).tolist() == [2, 10, 12]
+    made["call"] *= 2
+    assert steady_of_one(made, 8).tolist() == []
 
 
 def test_two_batches_are_steady_while_they_have_all_rows_together() -> None:
@@ -206,6 +261,7 @@ def test_steady_calls_are_those_that_one_finds_one_by_one(batches: list[tuple[in
 
 
 def test_acceptance_at_a_position_is_of_those_that_got_there() -> None:
+    assert where_all_before_were((0.5, 0.8)) == (0.5, 1)  # fewer rows have the second, and are surer
     assert where_all_before_were((0.8, 0.4, 0.4, 0, 0)) == (0.8, 0.5, 1.0, 0)
     assert where_all_before_were(()) == ()
 

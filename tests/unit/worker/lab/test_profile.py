@@ -25,6 +25,12 @@ def test_t_is_a_pass_over_what_was_verified_and_one_for_each_draft_but_the_last(
     assert pair.draft_ms(16, 0) == 0
 
 
+def test_a_drafter_of_which_no_draft_is_asked_reads_what_was_verified() -> None:
+    pair = Profile("p", 4, PassCost(1), COST)
+    assert pair.passes_ms(16, 70, 0, context=10) == pair.passes_ms(16, 70, 1, context=10) == COST.ms(70, 160)
+    assert pair.passes_ms(16, 70, 3, context=10) == pair.draft_ms(16, 3, context=10, prefill=6)
+
+
 def test_the_last_acceptance_holds_for_all_later_positions() -> None:
     pair = Profile("p", 4, COST, COST, acceptance=(0.9, 0.5))
     assert [pair.accepted_at(position) for position in range(4)] == [0.9, 0.5, 0.5, 0.5]
@@ -32,7 +38,7 @@ def test_the_last_acceptance_holds_for_all_later_positions() -> None:
 
 @pytest.mark.parametrize("elsewhere", [None, COST])
 def test_a_profile_travels_as_text(elsewhere: PassCost | None) -> None:
-    pair = Profile("p", 4, COST, PassCost(2), elsewhere, elsewhere, elsewhere, (0.9, 0.5), ("a source",))
+    pair = Profile("p", 4, COST, PassCost(2), elsewhere, elsewhere, elsewhere, (0.9, 0.5), 0.2, 0.3, ("a source",))
     assert Profile.from_json(pair.to_json()) == pair
 
 

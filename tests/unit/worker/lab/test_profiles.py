@@ -63,6 +63,17 @@ def test_flat_has_an_acceptance_without_one() -> None:
     assert profile("flat:25,15").accepted_at(0) == 0.7
 
 
+def test_flat_may_say_that_drafts_differ_that_texts_do_not_and_that_tokens_take_time() -> None:
+    flat = profile("flat:25,15,0.6,token=0.5,spread=0.4,template=0.3", drafts=3)
+    assert (flat.spread, flat.template, flat.accepted_at(0)) == (0.4, 0.3, 0.6)
+    assert (flat.verify_ms(10, 3), flat.verify_ms(20, 3), flat.verify_ms(20, 1)) == (25, 40, 25)
+    assert flat.draft_ms(20, 3) == pytest.approx(15)
+    assert "0.5 ms a token" in flat.sources[0]
+    assert Profile.from_json(flat.to_json()) == flat
+    plain = profile("flat:25,15,spread=1")
+    assert (plain.spread, plain.template, plain.accepted_at(0)) == (1, 0, 0.7)
+
+
 @pytest.mark.parametrize("text", ["", "qwen", "qwen3-32b+1.7b@", "qwen3-32b+1.7b@b300", "@h100"])
 def test_an_unknown_name_is_told_which_there_are(text: str) -> None:
     with pytest.raises(ProfileError) as refused:
@@ -74,7 +85,11 @@ def test_an_unknown_name_is_told_which_there_are(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["flat:", "flat:25", "flat:25,x", "flat:0,15", "flat:25,-1", "flat:25,15,1.1", "flat:25,nan", "flat:1,1,1,1"],
+    [
+        *("flat:", "flat:25", "flat:25,x", "flat:0,15", "flat:25,-1", "flat:25,15,1.1", "flat:25,nan", "flat:1,1,1,1"),
+        *("flat:25,spread=1", "flat:25,5,spread=1.1", "flat:25,5,template=-1", "flat:25,5,token=-1", "flat:25,5,k=1"),
+        *("flat:25,5,spread=0.1,spread=0.2", "flat:25,5,spread=0.1,0.7", "flat:25,5,spread=", "flat:25,5,token=nan"),
+    ],
 )
 def test_flat_numbers_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(ProfileError, match="is not flat:V,t"):

@@ -1,4 +1,5 @@
 import io
+import json
 from dataclasses import replace
 
 import pytest
@@ -6,6 +7,7 @@ from rich.console import Console
 
 from worker.lab.report import footing, from_json, heading, most_gain, ratio, table, to_json
 from worker.lab.result import Bench, Result, Scenario, Spread, Turn
+from worker.strategies.seam import Strategy
 
 
 def made(scenario: Scenario, *rates: float, **measures: object) -> Result:
@@ -141,6 +143,27 @@ def test_imagined_devices_and_a_machine_that_was_not_quiet_are_marked() -> None:
         "NO RESULT, the machine was not quiet: another program uses 0.40 cores ([cc] 7) VIRTUAL devices:"
     )
     assert "two cores, devices imagined; medians of 3 turns" in words
+
+
+def test_a_strategy_says_what_it_verified_and_how_rows_took_turns() -> None:
+    measures = {"verified_drafts": 1.234, "in_two": 0.9, "ahead": 0.1}
+    asked = Scenario("psd+tetris(2m)", "psd", 8, 4, 2, Strategy(admission="tetris", extra=2))
+    chosen = Scenario("auto(2m)", "psd", 8, 5, 2, Strategy(mode="auto"))
+    found = replace(BENCH, results=(*BENCH.results, made(asked, 200, **measures), made(chosen, 210, in_one=1.0)))
+    assert cells(found, "drafts verified, a row and call") == [["", "", "", "1.23", ""]]
+    assert cells(found, "calls in two batches") == [["", "", "", "90.0%", ""]]
+    assert cells(found, "calls in one batch") == [["", "", "", "", "100.0%"]]
+    assert cells(found, "calls ahead") == [["", "", "", "10.0%", ""]]
+    assert cells(found, "verified together") == [["4", "4", "8", "4", "8"]]
+    assert cells(found, "limit of that") == [["", "1.90", "", "", ""]]  # of as many drafts, all of them verified
+    assert from_json(to_json(found)) == found
+
+
+def test_json_of_a_time_without_strategies_is_read() -> None:
+    before = json.loads(to_json(BENCH))
+    for result in before["results"]:
+        del result["scenario"]["strategy"]
+    assert from_json(json.dumps(before)) == BENCH
 
 
 def test_json_brings_everything_back() -> None:

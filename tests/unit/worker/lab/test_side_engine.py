@@ -35,7 +35,7 @@ class Slow:
 
     async def start(self) -> None: ...
 
-    async def answer(self, row: Row) -> Answer:
+    async def answer(self, row: Row, job: str = "") -> Answer:
         self.given.append(row.index)
         self._inside += 1
         self.most = max(self.most, self._inside)
@@ -86,7 +86,8 @@ def told(folder: Path) -> Iterator[Told]:
 async def test_records_that_nobody_read_in_time_are_counted(
     calls_a_row: int, lost: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ring of 16 is read before and after a turn of three rows."""
+    """A ring of 16 is read before and after a turn of three rows, which are a job."""
+    jobs: list[str] = []
 
     class Recording(Slow):
         def __init__(self, _: VllmOptions, stages: StageFollower) -> None:
@@ -94,14 +95,15 @@ async def test_records_that_nobody_read_in_time_are_counted(
             self._clock, self._call = StageClock(ring_path(tmp_path, verifier_name(0)), capacity=16), 0
             stages.follow(tmp_path)
 
-        async def answer(self, row: Row) -> Answer:
+        async def answer(self, row: Row, job: str = "") -> Answer:
+            jobs.append(job)
             for _ in range(calls_a_row):
                 self._call += 1
                 self._clock.begin(self._call)
                 self._clock.start(Stage.PREPARE)
                 self._clock.stop(Stage.SAMPLE)
                 self._clock.commit()
-            return await super().answer(row)
+            return await super().answer(row, job)
 
     monkeypatch.setattr(side_engine, "VllmEngine", Recording)
     with told(tmp_path) as what:
@@ -110,3 +112,6 @@ async def test_records_that_nobody_read_in_time_are_counted(
                 answered = await turn()
                 assert answered.turn.lost_records == lost
                 assert len(answered.records[verifier_name(0)]) == 3 * calls_a_row - (lost or 0)
+    of_turns = [set(jobs[:-6]), set(jobs[-6:-3]), set(jobs[-3:])]  # two rows to warm up, then two turns
+    assert [len(names) for names in of_turns] == [1, 1, 1]
+    assert len(set.union(*of_turns)) == 3

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from timelines import MS, READING, REQUESTS, cut, one_batch, two_batches
+from timelines import MS, READING, REQUESTS, ahead, cut, one_batch, two_batches
 
-from worker.lab.timeline import FIRST, TraceError, facts, messages, slices, steady_calls, window
+from worker.lab.timeline import FIRST, TraceError, facts, messages, slices, steady_calls, stretches, window
 from worker.minedraft.stages import DRAFTER, ENGINE, RECORD, Stage
+from worker.strategies.seam import Way
 
 
 def test_slices_of_a_call_of_two_batches() -> None:
@@ -24,10 +25,13 @@ def test_slices_of_a_call_of_two_batches() -> None:
     assert {(piece.batch, piece.call) for piece in (*of_verifier, *of_drafter, *of_engine)} == {("A", 5)}
     verify = of_verifier[1]
     assert verify.args == {
-        "call": 5, "requests": 32, "tokens": 128, "prefill": 0, "drafted": 96, "accepted": 52
-    }  # fmt: skip
+        **{"call": 5, "requests": 32, "tokens": 128, "prefill": 0, "drafted": 96, "accepted": 52},
+        **{"asked": 0, "way": "two batches"},
+    }
     assert (verify.begin, verify.end) == (of_verifier[2].begin, of_verifier[4].end)
-    assert of_drafter[2].args == {"call": 5, "requests": 32, "tokens": 128, "prefill": 0}
+    assert of_drafter[2].args == {
+        **{"call": 5, "requests": 32, "tokens": 128, "prefill": 0, "asked": 0, "way": "two batches"}
+    }
     assert [piece.args for piece in of_engine] == [{"call": 5}, {}]
 
 
@@ -35,6 +39,7 @@ def test_one_batch_has_no_name() -> None:
     pieces = slices(FIRST, cut(one_batch(draft=10), 5, 5)[FIRST], two=False)
     assert [piece.name for piece in pieces] == ["verify", "prepare", "forward", "sample", "draft"]
     assert {piece.batch for piece in pieces} == {""}
+    assert not any("way" in piece.args for piece in pieces)
 
 
 def test_a_stage_that_did_not_happen_is_no_slice() -> None:
@@ -46,9 +51,33 @@ def test_a_stage_that_did_not_happen_is_no_slice() -> None:
 def test_what_was_sampled_goes_to_its_draft_and_drafts_to_the_next_pass_but_one() -> None:
     records = cut(two_batches(), 5, 8)
     lanes = [slices(rank, records[rank], two=True) for rank in (FIRST, DRAFTER)]
-    found = [(sent.call, used.name, used.call) for sent, used in messages(lanes[0], lanes[1])]
+    found = [(sent.call, used.name, used.call) for sent, used, _ in messages(lanes[0], lanes[1])]
     assert found == [(call, "draft", call) for call in range(5, 9)] + [(5, "verify", 7), (6, "verify", 8)]
-    assert all(sent.end <= used.begin for sent, used in messages(lanes[0], lanes[1]))
+    assert all(sent.end <= used.begin for sent, used, _ in messages(lanes[0], lanes[1]))
+    assert [down for *_, down in messages(lanes[0], lanes[1])] == [True] * 4 + [False] * 2
+
+
+def test_what_was_sampled_is_too_late_for_a_draft_ahead_of_it_and_decides_what_is_sent() -> None:
+    records = cut(ahead(), 5, 8)
+    lanes = [slices(rank, records[rank], two=True) for rank in (FIRST, DRAFTER)]
+    found = [(sent.call, used.name, used.call, down) for sent, used, down in messages(lanes[0], lanes[1])]
+    assert found == [(5, "send", 5, True), (7, "send", 7, True), (5, "verify", 7, False)]
+    assert all(sent.end <= used.begin for sent, used, _ in messages(lanes[0], lanes[1]))
+    assert lanes[1][0].args["way"] == "ahead"
+
+
+def test_stretches_are_calls_for_which_the_same_was_chosen() -> None:
+    verifier = two_batches(6)[FIRST]
+    verifier["asked"], verifier["way"][3:5] = 3, Way.AHEAD
+    verifier["asked"][4] = 2
+    begins = verifier["begin"][:, Stage.PREPARE].tolist()
+    assert stretches(verifier, 99 * MS) == [
+        (begins[0], begins[3], "two batches, 3 drafts"),
+        (begins[3], begins[4], "ahead, 3 drafts"),
+        (begins[4], begins[5], "ahead, 2 drafts"),
+        (begins[5], 99 * MS, "two batches, 3 drafts"),
+    ]
+    assert stretches(verifier[:0], 99 * MS) == []
 
 
 def test_a_window_is_from_the_middle_of_what_is_steady() -> None:
@@ -82,6 +111,7 @@ def test_a_window_without_a_steady_part_is_all_there_is() -> None:
     ("records", "times", "share"),
     [
         (two_batches(verify=100, draft=40, jitter=0), (100, 40, 100.4), 0.9975),
+        (ahead(verify=100, draft=40), (100, 40, 102), 1),
         (one_batch(verify=100, draft=40), (100, 40, 142.2), None),
         (one_batch(verify=100), (100, None, 102.2), None),
     ],

@@ -5,15 +5,20 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from timelines import REQUESTS, cut, one_batch, two_batches
+from timelines import REQUESTS, ahead, cut, one_batch, two_batches
 
 from worker.lab.timeline import FIRST, TraceError
 from worker.lab.trace import events
 from worker.minedraft.stages import Records
+from worker.strategies.seam import Way
 
 
 def of_kind(trace: dict[str, Any], *kinds: str) -> list[dict[str, Any]]:
     return [event for event in trace["traceEvents"] if event["ph"] in kinds]
+
+
+def counters(trace: dict[str, Any], name: str) -> list[dict[str, int]]:
+    return [event["args"] for event in of_kind(trace, "C") if event["name"] == name]
 
 
 def ns(us: float) -> int:
@@ -25,7 +30,7 @@ def tensor_parallel() -> dict[str, Records]:
     return {**records, "verifier_1": records[FIRST]}
 
 
-@pytest.mark.parametrize("records", [two_batches(), tensor_parallel(), one_batch(draft=20), one_batch()])
+@pytest.mark.parametrize("records", [two_batches(), tensor_parallel(), ahead(), one_batch(draft=20), one_batch()])
 def test_a_trace_is_well_formed(records: dict[str, Records]) -> None:
     trace = events(records, virtual=False, title="a run")
     assert json.loads(json.dumps(trace, allow_nan=False)) == trace
@@ -39,10 +44,11 @@ def test_a_trace_is_well_formed(records: dict[str, Records]) -> None:
     assert {event["tid"] for event in of_kind(trace, "X", "s", "f")} == set(threads)
     assert {event["pid"] for event in trace["traceEvents"]} == {1}
     assert all(event["dur"] >= 0 for event in of_kind(trace, "X"))
-    assert all(isinstance(n, int) for event in of_kind(trace, "X") for n in event["args"].values())
+    args = [arg for event in of_kind(trace, "X") for arg in event["args"].items()]
+    assert all(isinstance(value, str if name == "way" else int) for name, value in args)
 
 
-@pytest.mark.parametrize("records", [tensor_parallel(), one_batch(draft=20)])
+@pytest.mark.parametrize("records", [tensor_parallel(), ahead(), one_batch(draft=20)])
 def test_slices_of_a_thread_lie_within_or_after_each_other(records: dict[str, Records]) -> None:
     open_until = defaultdict(list)
     for event in of_kind(events(records, virtual=False, title=""), "X"):
@@ -89,8 +95,19 @@ def test_names_of_one_batch() -> None:
 def test_requests_of_a_batch_that_ran_empty_are_counted_as_none() -> None:
     records = two_batches(8)
     records[FIRST] = records[FIRST][records[FIRST]["call"] != 6]
-    counts = [event["args"] for event in of_kind(events(records, virtual=False, title=""), "C")]
+    counts = counters(events(records, virtual=False, title=""), "requests")
     assert counts[4:6] == [{"A": REQUESTS, "B": REQUESTS}, {"A": REQUESTS, "B": 0}]
+
+
+def test_a_counter_says_how_rows_take_turns_and_how_many_drafts_are_asked_for() -> None:
+    records = ahead(4)
+    records[FIRST]["way"][:2], records[FIRST]["asked"][:2] = [Way.TWO, Way.ONE], [3, 2]
+    ahead_of = {"two batches": 0, "one batch": 0, "ahead": 4}
+    assert counters(events(records, virtual=False, title=""), "drafts asked") == [
+        *({"two batches": 3, "one batch": 0, "ahead": 0}, {"two batches": 0, "one batch": 2, "ahead": 0}),
+        *(ahead_of, ahead_of),
+    ]
+    assert not counters(events(one_batch(draft=9), virtual=False, title=""), "drafts asked")
 
 
 def test_a_virtual_trace_says_so() -> None:

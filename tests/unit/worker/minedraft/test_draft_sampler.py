@@ -268,6 +268,22 @@ def test_rows_whose_drafts_were_drawn_keep_the_targets_distribution(top_k: int |
     assert accepted[1::2].float().mean() == pytest.approx(float(wanted.max()), abs=0.03)
 
 
+def test_what_follows_drawn_drafts_may_be_from_elsewhere() -> None:
+    """As a zero that stands for a draft that is missing: nobody has drawn it."""
+    rows = 20_000
+    torch.manual_seed(1)
+    target, after, last, proposal = (torch.randn(VOCABULARY) for _ in range(4))
+    drafts = torch.zeros(rows, 2, dtype=torch.long)
+    drafts[:, 0] = torch.multinomial(proposal.softmax(0), rows, replacement=True)
+    sampler = DraftSampler(Sampler(), lambda: [[] for _ in range(rows)])
+    sampler.proposals = dict.fromkeys(range(rows), proposal.softmax(0).unsqueeze(0))
+    metadata = SpecDecodeMetadata.make_dummy(drafts.tolist(), CPU)
+    metadata.draft_token_ids = drafts.flatten().to(torch.int32)
+    ids = sampler(metadata, None, torch.stack([target, after, last]).repeat(rows, 1), many(rows)).sampled_token_ids
+    accepted = ids[:, 0] == drafts[:, 0]
+    assert fit(Counter(ids[accepted, 1].tolist()), dict(enumerate(after.softmax(0).tolist())))
+
+
 def _kept(logits: Tensor, top_k: int | None) -> Tensor:
     if top_k is None:
         return logits

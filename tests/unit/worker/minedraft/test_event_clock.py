@@ -170,7 +170,7 @@ def test_what_is_in_a_batch_and_its_drafts_are_counted(clock: EventClock, path: 
     accepted = torch.tensor([3, 0, 0, 1], dtype=torch.int32)
     clock.begin(1)
     clock.call(4)
-    clock.count(requests=4, tokens=14, prefill=1)
+    clock.count(requests=4, tokens=14, prefill=1, asked=3, way=1)
     scheduled = np.array([3, 3, 0, 2])
     clock.drafts(scheduled, accepted)
     clock.commit()
@@ -180,6 +180,7 @@ def test_what_is_in_a_batch_and_its_drafts_are_counted(clock: EventClock, path: 
     clock.flush()
     (record,) = StageReader(path).read()
     assert (record["call"], record["requests"], record["tokens"], record["prefill"]) == (4, 4, 14, 1)
+    assert (record["asked"], record["way"]) == (3, 1)
     assert record["drafted"] == 8
     assert record["drafted_at"][:4].tolist() == [3, 3, 2, 0]
     assert record["accepted"][:4].tolist() == [2, 1, 1, 0]
@@ -364,7 +365,7 @@ def test_a_pipeline_records_all_that_readers_look_at(tmp_path: Path, device: Dev
         expect_sampled=lambda rows: None,
         wait_sent=lambda outstanding: None,
     )
-    verifier, drafter = VerifierPipeline(wire, clocks[0], DRAFTS, 4), DrafterPipeline(wire, clocks[1])
+    verifier, drafter = VerifierPipeline(wire, clocks[0], DRAFTS, 4), DrafterPipeline(wire, clocks[1], DRAFTS)
     table = torch.zeros((4, DRAFTS), dtype=torch.int64)
     slots = np.array([2, 0], np.int32)
     batch = SimpleNamespace(
@@ -373,15 +374,15 @@ def test_a_pipeline_records_all_that_readers_look_at(tmp_path: Path, device: Dev
     counts = torch.tensor([DRAFTS + 1, 1], dtype=torch.int32)
     for requests in (["a", "b"], ["c", "d"]):
         call = steps.step(dict.fromkeys(requests, DRAFTS))
-        verifier.begin(call)
+        verifier.begin(call, {})
         verifier.get_prev_sampled_outputs(table)
         verifier.broadcast(torch.ones((2, DRAFTS + 1)), counts, DRAFTS + 1 - counts, batch)
         clocks[0].commit()
-        drafter.begin(call)
+        drafter.begin(call, {})
         drafter.sampled(2, table.device)
         drafter.broadcast_drafts(table, batch)
         clocks[1].commit()
-    verifier.begin(steps.step({}))  # an empty call, of which nothing is recorded
+    verifier.begin(steps.step({}), {})  # an empty call, of which nothing is recorded
     verifier.get_prev_sampled_outputs(table)
     device.cpu += device.behind
     for clock in clocks:

@@ -144,6 +144,23 @@ def test_who_waits_for_sends_waits_until_so_many_are_under_way(ends: list[HostLi
     drafter.wait_sent(0)
 
 
+def test_a_call_without_drafts_is_under_way_until_the_device_has_computed_it(
+    ends: list[HostLink], device: Device
+) -> None:
+    first, drafter = ends
+    drafter.send_nothing()
+    drafter.send_drafts(drafts(7))
+    drafter.wait_sent(2)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(drafter.wait_sent, 1)
+        time.sleep(0.05)
+        assert not waiting.done()
+        device.done.release()
+        waiting.result(DEADLINE.total_seconds())
+    device.done.release()
+    assert first.recv_drafts(2).equal(drafts(7)), "and nothing was sent"
+
+
 def test_who_waits_for_sends_does_not_wait_for_ever(groups: list[Any], device: Device) -> None:
     link = HostLink(groups[1], DRAFTS, timedelta(seconds=0.1), CPU)
     link.send_drafts(drafts(1))
@@ -160,6 +177,7 @@ def operations(link: HostLink) -> list[Callable[[], object]]:
         lambda: link.expect_sampled(2),
         lambda: link.recv_sampled(2),
         lambda: link.send_drafts(drafts(1)),
+        link.send_nothing,
         lambda: link.expect_drafts(2),
         lambda: link.recv_drafts(2),
         lambda: link.send_proposals(torch.ones(1, DRAFTS, 5)),

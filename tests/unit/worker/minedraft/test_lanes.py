@@ -6,103 +6,11 @@ import pytest
 import torch
 from steps import DRAFTS, MemoryLink, Step, step, table
 
-from worker.minedraft.lanes import CallNumbers, DrafterLane, DraftTable, VerifierLane
+from worker.minedraft.lanes import CallNumbers, DrafterLane, VerifierLane, way_of
 from worker.minedraft.link import REJECTED, LinkError
 from worker.minedraft.relay import NO_DRAFT
 from worker.minedraft.stages import Stage, StageClock, StageReader
-
-
-def filled(drafts: DraftTable, call: Step) -> dict[str, list[int]]:
-    drafts.fill(call)
-    return call.scheduled_spec_decode_tokens
-
-
-def test_a_placeholder_without_a_draft_is_token_0() -> None:
-    drafts = DraftTable()
-    assert filled(drafts, step({"new": 2})) == {"new": [0, 0]}
-    drafts.store(["new"], [[5]])
-    assert filled(drafts, step({"new": 3})) == {"new": [5, 0, 0]}
-
-
-def test_no_more_drafts_than_placeholders() -> None:
-    drafts = DraftTable()
-    drafts.fill(step(reading={"a": 9, "b": 9, "c": 9}))
-    drafts.store(["a", "b", "c"], [[1, 2, 3], [4, 5, 6], [7, 8, 9]])
-    assert filled(drafts, step({"b": 1, "c": 0, "a": 3})) == {"a": [1, 2, 3], "b": [4]}
-
-
-def test_the_newest_drafts_count_and_are_kept() -> None:
-    drafts = DraftTable()
-    drafts.fill(step(reading={"a": 9}))
-    drafts.store(["a"], [[1]])
-    drafts.store(["a"], [[2]])
-    assert filled(drafts, step({"a": 1})) == {"a": [2]}
-    assert filled(drafts, step({"a": 1})) == {"a": [2]}, "a request that resumes gets what was last drafted for it"
-
-
-def test_whoever_has_ended_is_forgotten_even_when_its_message_comes_later() -> None:
-    drafts = DraftTable()
-    drafts.fill(step({"a": 1, "b": 1}))
-    drafts.fill(step({"b": 1}, finished="a"))
-    assert len(drafts) == 1
-    drafts.store(["a", "b"], [[1], [2]])
-    assert len(drafts) == 1
-    drafts.fill(step(finished="b unheard-of"))
-    assert len(drafts) == 0
-
-
-def test_a_name_used_again_begins_without_drafts() -> None:
-    drafts = DraftTable()
-    drafts.fill(step(reading={"a": 9}))
-    drafts.store(["a"], [[1]])
-    assert filled(drafts, step({"a": 1}, finished="a")) == {"a": [0]}
-
-
-def test_a_message_has_a_row_for_each_request() -> None:
-    drafts = DraftTable()
-    drafts.fill(step(reading={"a": 9, "b": 9}))
-    with pytest.raises(ValueError, match="shorter"):
-        drafts.store(["a", "b"], [[1]])
-
-
-def test_rows_without_a_draft_leave_none_behind() -> None:
-    drafts = DraftTable()
-    drafts.fill(step(reading={"a": 9, "b": 9}))
-    drafts.store(["a", "b"], [[1, 2], [3, 4]])
-    drafts.store(["a"], [[NO_DRAFT, NO_DRAFT]])
-    assert filled(drafts, step({"a": 2, "b": 2})) == {"a": [0, 0], "b": [3, 4]}, "not those of the call before"
-
-
-def test_drafts_are_forgotten_and_requests_are_not() -> None:
-    drafts = DraftTable()
-    drafts.fill(step(reading={"a": 9, "b": 9}))
-    drafts.store(["a"], [[1, 2]])
-    drafts.forget_drafts()
-    assert len(drafts) == 2
-    assert filled(drafts, step({"a": 2})) == {"a": [0, 0]}
-    drafts.store(["a"], [[5, 6]])
-    assert filled(drafts, step({"a": 2})) == {"a": [5, 6]}
-
-
-def test_proposals_are_of_use_once_and_go_with_their_drafts() -> None:
-    drafts = DraftTable()
-    drafts.fill(step(reading={"a": 9, "b": 9, "c": 9}))
-    one, other = torch.ones(2, 4), torch.zeros(2, 4)
-    drafts.store(["a", "b", "c"], [[1, 2], [3, 4], [5, 6]], {"a": one, "c": other})
-    drafts.fill(step({"a": 2, "b": 2}))
-    assert drafts.proposals == {"a": one}
-    drafts.fill(step({"a": 2, "c": 1}))
-    assert drafts.proposals == {"c": other}
-    drafts.store(["a"], [[1, 2]], {"a": one})
-    drafts.store(["a"], [[1, 2]])
-    drafts.fill(step({"a": 2}))
-    assert drafts.proposals == {}, "newer drafts were not drawn"
-    drafts.store(["a", "b"], [[1, 2], [1, 2]], {"a": one, "b": other})
-    drafts.fill(step({"a": 2}, finished="a"))
-    assert drafts.proposals == {}
-    drafts.forget_drafts()
-    drafts.fill(step({"b": 2}))
-    assert drafts.proposals == {}
+from worker.strategies.seam import Way
 
 
 def test_a_row_without_a_proposal_has_none() -> None:
@@ -117,6 +25,45 @@ def test_a_row_without_a_proposal_has_none() -> None:
             link.send_proposals(torch.tensor([[[torch.nan, torch.nan]] * 3, [[0.25, 0.75]] * 3]))
     lane.begin(step({"r0": 3, "r1": 3}))
     assert {request: rows.tolist() for request, rows in lane.proposals.items()} == {"r1": [[0.25, 0.75]] * 3}
+
+
+def test_a_verifier_reports_rows_that_lack_drafts_and_exchanges_none_that_were_not_asked_for() -> None:
+    link = MemoryLink()
+    lane = VerifierLane(link, StageClock(None), sends=True)
+    assert verified(lane, step(reading={"r0": 9, "r1": 9})) == {}
+    assert lane.verified is None
+    link.send_drafts(table([[1, NO_DRAFT, NO_DRAFT], [NO_DRAFT] * 3]))
+    lane.begin(step())
+    call = step({"r0": 3, "r1": 3}, asked=0)
+    assert verified(lane, call) == {"r0": [1]}
+    assert lane.verified == {"r0": 1, "r1": 0}
+    assert call.num_scheduled_tokens == {"r0": 2, "r1": 1}
+    lane.begin(step())
+    assert verified(lane, step({"r0": 3, "r1": 3})) == {}, "nothing was received"
+    assert lane.verified == {"r0": 0, "r1": 0}
+
+
+def test_the_drafter_knows_which_drafts_are_its_own_and_which_are_missing() -> None:
+    lane = DrafterLane(MemoryLink(), StageClock(None))
+    call = step(reading={"r0": 9, "r1": 9, "r2": 9})
+    lane.begin(call)
+    lane.drafted(call, table([[4, 5, NO_DRAFT], [6, 7, 8], [1, 2, 3]]))
+    call = step({"r0": 3, "r1": 2}, grammar=True)
+    call.num_scheduled_tokens["r2"], call.scheduled_spec_decode_tokens["r2"] = 3, [11, 12]
+    lane.begin(call)
+    assert call.scheduled_spec_decode_tokens == {"r0": [4, 5, 0], "r1": [6, 7], "r2": [11, 12]}
+    assert lane.judged == {"r0": 2, "r1": 2}
+    assert lane.missing == {"r0": 1}
+
+
+def test_two_batches_take_turns_unless_the_step_says_otherwise() -> None:
+    class Plain:
+        """A `SchedulerOutput` of vLLM's own."""
+
+    assert way_of(Plain()) is Way.TWO  # type: ignore[arg-type]
+    call = step()
+    call.way = 2  # type: ignore[assignment] # as it travels
+    assert way_of(call) is Way.AHEAD
 
 
 def numbers(*calls: Step, last: int = 0) -> list[int]:
@@ -152,7 +99,7 @@ def test_a_verifier_that_does_not_send_records_all_the_same(tmp_path: Path) -> N
     link = MemoryLink()
     clock = StageClock(tmp_path / "ring")
     lane = VerifierLane(link, clock, sends=False)
-    call = step({"r0": 1})
+    call = step({"r0": 1}, grammar=True)
     lane.begin(call)
     lane.sampled(call, table([[5, REJECTED]]))
     clock.commit()
@@ -163,16 +110,22 @@ def test_a_verifier_that_does_not_send_records_all_the_same(tmp_path: Path) -> N
 
 def test_a_verifier_records_what_it_waited_for_and_what_was_accepted(tmp_path: Path) -> None:
     clock = StageClock(tmp_path / "ring")
-    lane = VerifierLane(MemoryLink(), clock, sends=True)
-    lane.begin(step())  # of no interest, but it has a number
-    call = step({"r0": 3, "r1": 3, "r2": 0, "r3": 1}, reading={"r4": 40, "r5": 1})
+    link = MemoryLink()
+    lane = VerifierLane(link, clock, sends=True)
+    first = step({"r0": 0, "r1": 0, "r2": 0, "r3": 0})
+    verified(lane, first)
+    link.send_drafts(table([[1, 2, 3], [1, 2, 3], [1, 2, 3], [1, NO_DRAFT, NO_DRAFT]]))
+    lane.begin(step())
+    call = step({"r0": 3, "r1": 3, "r2": 0, "r3": 3}, reading={"r4": 40, "r5": 1}, asked=2)
+    call.way = Way.ONE
     lane.begin(call)
     x = REJECTED
     lane.sampled(call, table([[1, 2, x, x], [1, x, x, x], [1, x, x, x], [1, 2, x, x], [1, x, x, x], [1, x, x, x]]))
     clock.commit()
 
     (record,) = StageReader(tmp_path / "ring").read()
-    assert record["call"] == 2
+    assert record["call"] == 3
+    assert (record["asked"], record["way"]) == (2, Way.ONE)
     assert (record["requests"], record["tokens"], record["prefill"]) == (6, 4 + 4 + 1 + 2 + 40 + 1, 1)
     assert record["drafted"] == 7
     assert record["drafted_at"][:4].tolist() == [3, 2, 2, 0]
@@ -195,7 +148,11 @@ def test_the_drafter_takes_what_vllms_sampler_would_give() -> None:
     """As many columns as the call's longest drafts need, though messages are always as wide as drafts can be."""
     link = MemoryLink()
     lane = DrafterLane(link, StageClock(None))
-    for call, columns in ((step({"r0": 1, "r1": 2}), 3), (step(reading={"r0": 9, "r1": 9}), 1)):
+    for call, columns in (
+        (step({"r0": 1, "r1": 2}, grammar=True), 3),
+        (step({"r0": 1}, reading={"r1": 9}), 1),
+        (step(reading={"r0": 9, "r1": 9}), 1),
+    ):
         lane.begin(call)
         link.down.put(table([[1, REJECTED, REJECTED, REJECTED]] * 2))
         assert lane.sampled(call).shape == (2, columns)
@@ -260,7 +217,7 @@ def test_another_drafter_owes_nothing_and_is_asked_for_nothing_of_before() -> No
     verified(lane, step({"r0": 3}))
     lane.rejoin(new)
     assert (old.closed, new.closed) == (1, 0)
-    assert verified(lane, step({"r1": 3}, reading={"r0": 9})) == {"r1": [0] * 3}
+    assert verified(lane, step({"r1": 3}, reading={"r0": 9})) == {}
     new.send_drafts(table([[4, 5, 6], [7, 8, 9]]))
     assert verified(lane, step({"r0": 3, "r1": 3})) == {"r0": [7, 8, 9], "r1": [4, 5, 6]}
     assert lane.call == 6, "numbers go on"

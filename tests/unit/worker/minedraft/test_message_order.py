@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,10 +27,12 @@ class Call:
     Attributes:
         rows: names of requests, a letter each.
         ended: names of those that end before it, or are aborted while a call of theirs is under way.
+        asked: tokens to draft for each; 0: nothing is sent up.
     """
 
     rows: str
     ended: str = ""
+    asked: int = DRAFTS
 
 
 #: Two batches take turns, and the engine's last call is empty.
@@ -42,7 +44,9 @@ ABORT = [
 ]
 #: One batch is alone from the second call on, and then two again.
 ALONE = [Call("a"), Call("a"), Call("ab"), Call("a"), Call("b"), Call("", "ab")]
-STORIES = {"turns": TURNS, "abort": ABORT, "alone": ALONE}
+#: In some calls nothing is drafted; in the last ones the drafter only keeps up.
+PLAIN = [Call("a"), Call("b", asked=0), Call("a", asked=0), Call("b"), *[Call("ab", asked=0)] * 3, Call("", "ab")]
+STORIES = {"turns": TURNS, "abort": ABORT, "alone": ALONE, "plain": PLAIN}
 
 
 @dataclass
@@ -93,7 +97,7 @@ class Run:
             after = [*self.results[-2:-1], *(self.results[-1:] if {*before.rows} & {*call.rows} else [])]
             for rank in range(self.drafter + 1):
                 self.recording.add((rank, "cpu"), f"call {number}", *after)
-            asked = step(dict.fromkeys(call.rows, DRAFTS), finished=" ".join(call.ended))
+            asked = step(dict.fromkeys(call.rows, DRAFTS), finished=" ".join(call.ended), asked=call.asked)
             for verifier in verifiers:
                 verifier.execute(number, asked)
             drafter.execute(number, asked)
@@ -153,7 +157,7 @@ class _Verifier(_Rank):
         """The calls of each request whose drafts have not been verified."""
 
     def execute(self, number: int, asked: lanes.Step) -> None:
-        self._pipeline.begin(asked)
+        self._pipeline.begin(asked, self.slots)
         self._pipeline.get_prev_sampled_outputs(self.table)
         batch = self.take_in(asked, self._pipeline.on_req_idx_freed)
         self._check_table(number, asked)
@@ -173,9 +177,12 @@ class _Verifier(_Rank):
         for name in asked.num_scheduled_tokens:
             expected = mark(name, self._due[name][-1]) if name in self._due else NOBODY
             assert self.table[self.slots[name]].tolist() == [expected] * DRAFTS, (number, name)
-            self._due.setdefault(name, []).append(number)
+            if asked.num_spec_tokens_to_schedule:
+                self._due.setdefault(name, []).append(number)
         for name, slot in self.slots.items():
-            assert self.table[slot].tolist()[0] in (NOBODY, *(mark(name, call) for call in self._due[name])), number
+            assert self.table[slot].tolist()[0] in (NOBODY, *(mark(name, call) for call in self._due.get(name, ()))), (
+                number
+            )
 
 
 class _Drafter(_Rank):
@@ -183,10 +190,10 @@ class _Drafter(_Rank):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._pipeline = DrafterPipeline(run.drafter_end, StageClock(None))
+        self._pipeline = DrafterPipeline(run.drafter_end, StageClock(None), DRAFTS)
 
     def execute(self, number: int, asked: lanes.Step) -> None:
-        self._pipeline.begin(asked)
+        self._pipeline.begin(asked, self.slots)
         self._pipeline.get_prev_sampled_outputs(self.table)
         batch = self.take_in(asked, self._pipeline.on_req_idx_freed)
         names = asked.num_scheduled_tokens
@@ -229,6 +236,13 @@ def test_no_order_stops_the_ranks_or_leaves_a_message(story: str, verifiers: int
 def test_nor_does_any_order_of_any_short_sequence_of_calls(verifiers: int, longest: int) -> None:
     for calls in patterns(longest):
         assert orders(calls, Layout(verifiers)).stuck() == [], calls
+
+
+def test_nor_where_some_of_them_ask_for_nothing() -> None:
+    for calls in patterns(3):
+        for asked in itertools.product([0, DRAFTS], repeat=len(calls)):
+            some = [replace(call, asked=count) for call, count in zip(calls, asked, strict=True)]
+            assert orders(some).stuck() == [], some
 
 
 @pytest.mark.parametrize("verifiers", [1, 2])

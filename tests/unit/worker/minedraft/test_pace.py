@@ -1,121 +1,21 @@
-"""How long batches take, and when one batch does better than two."""
+"""What a running engine's stage clock says: V, t, what nothing hides, acceptance and prompts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from worker.minedraft import pace
-from worker.minedraft.pace import Pace, Times, one_batch_is_faster
+from worker.minedraft.pace import Pace
 from worker.minedraft.stages import DRAFTER, Stage, StageClock, ring_path, verifier_name
+from worker.strategies.modes.prompts import Reading
+from worker.strategies.seam import Way
 
-SIZES = (1, 2, 4, 8, 16, 32)
-MS = 1_000_000
-
-
-def times(ms: Callable[[int], float], sizes: Sequence[int] = SIZES) -> Times:
-    made = Times()
-    for size in sizes:
-        made.add(size, ms(size))
-    return made
-
-
-def test_a_size_that_was_seen_once_takes_what_it_took() -> None:
-    made = Times()
-    assert made.largest == 0
-    made.add(4, 7)
-    assert made.largest == 4
-    assert made(4) == 7
-
-
-def test_between_sizes_there_are_straight_lines_and_none_beyond() -> None:
-    made = times(lambda size: 10.0 * size, [8, 2])
-    assert made(5) == pytest.approx(50)
-    assert made(6.5) == pytest.approx(65)
-    assert made(1) == made(0) == 20
-    assert made(9) == 80
-
-
-def test_what_was_long_ago_is_forgotten() -> None:
-    made = Times()
-    for ms in [100.0] * 50 + [10.0] * 5:
-        made.add(1, ms)
-    assert 10 < made(1) < 50, "not by a few passes"
-    for _ in range(50):
-        made.add(1, 10)
-    assert made(1) == pytest.approx(10, abs=0.1)
-
-
-@given(st.lists(st.floats(1, 100), min_size=1))
-def test_a_mean_is_within_what_was_seen(seen: list[float]) -> None:
-    made = Times()
-    for ms in seen:
-        made.add(3, ms)
-    assert min(seen) - 1e-9 <= made(3) <= max(seen) + 1e-9
-
-
-@pytest.mark.parametrize("rows", [2, 3, 8, 31, 32])
-def test_where_half_the_rows_take_as_long_one_batch_is_faster_unless_drafting_is_as_long(rows: int) -> None:
-    """Two batches: 2 max(V, t) a cycle; one: V + t."""
-    for draft, faster in ((1.0, True), (10.0, True), (17.9, True), (18.1, False), (20.0, False), (22.1, False)):
-        assert one_batch_is_faster(times(lambda _: 20.0), times(lambda _, ms=draft: ms), rows) is faster, draft
-    assert one_batch_is_faster(times(lambda _: 20.0), times(lambda _: 22.3), rows), "it is t that is longer, by far"
-
-
-@pytest.mark.parametrize("share", [0.3, 0.9, 1.0, 1.1, 3.0])
-def test_where_half_the_rows_take_half_as_long_two_batches_are_faster(share: float) -> None:
-    for rows in (2, 4, 10, 32):
-        assert not one_batch_is_faster(times(float), times(lambda size: share * size), rows)
-
-
-def test_a_pass_with_a_floor_does_better_in_one_batch_while_rows_are_few() -> None:
-    verify, draft = times(lambda size: max(10.0, size)), times(lambda size: max(5.0, size / 2))
-    assert [one_batch_is_faster(verify, draft, rows) for rows in (2, 8, 10, 16, 32)] == [True, True, True, False, False]
-
-
-@given(rows=st.integers(0, 40), v=st.floats(0.1, 100), t=st.floats(0.1, 100), slope=st.floats(0, 10))
-def test_the_choice_takes_less_time(rows: int, v: float, t: float, slope: float) -> None:
-    verify, draft = times(lambda size: v + slope * size), times(lambda size: t + slope * size / 3)
-    one, two = verify(rows) + draft(rows), 2 * max(verify(rows / 2), draft(rows / 2))
-    if one_batch_is_faster(verify, draft, rows):
-        assert 0 < rows <= SIZES[-1]
-        assert one < two
-        assert one_batch_is_faster(verify, draft, rows, now=True), "what is better to change to is better to stay with"
-    elif 0 < rows <= SIZES[-1] and not one_batch_is_faster(verify, draft, rows, now=True):
-        assert two < one
-
-
-@pytest.mark.parametrize("rows", [2, 8, 32])
-@pytest.mark.parametrize(
-    ("draft", "from_two", "from_one"),
-    [(0.94, True, True), (0.96, False, True), (1.0, False, True), (1.04, False, True), (1.06, False, False)],
-)
-def test_rows_change_to_one_batch_or_back_only_where_that_is_clearly_faster(
-    draft: float, from_two: bool, from_one: bool, rows: int
-) -> None:
-    """One batch takes `draft` times what two take."""
-    verify, short = times(lambda _: 10.0), times(lambda _: 10 * (2 * draft - 1))
-    if draft > 1:  # all sizes of V alike are never worse in one batch
-        verify, short = times(float), times(lambda size: (draft - 1) * size)
-    assert one_batch_is_faster(verify, short, rows) is from_two
-    assert one_batch_is_faster(verify, short, rows, now=True) is from_one
-
-
-def test_nothing_is_said_of_sizes_that_were_never_seen() -> None:
-    flat, short = times(lambda _: 20.0), times(lambda _: 1.0, [1, 2, 4])
-    assert one_batch_is_faster(flat, short, 4)
-    assert not one_batch_is_faster(flat, short, 5)
-    assert not one_batch_is_faster(short, flat, 5)
-    assert not one_batch_is_faster(flat, flat, 0)
-    assert not one_batch_is_faster(Times(), flat, 1)
-    assert not one_batch_is_faster(flat, Times(), 1)
+MS = 10**6
 
 
 class Clocks:
-    """The rings of an engine's first verifier and drafter, and time as it passes for them."""
+    """The rings of an engine's first verifier and drafter, and time as it passes for both."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -125,30 +25,43 @@ class Clocks:
         self.verifier = StageClock(ring_path(folder, verifier_name(0)))
         self.drafter = StageClock(ring_path(folder, DRAFTER))
 
-    def verify(self, requests: int, ms: int, prefill: int = 0, drafts: int = 3) -> None:
-        """A pass, after a wait for drafts that is of no interest."""
-        stages = ((Stage.RECV, 1000), (Stage.PREPARE, 1), (Stage.FORWARD, ms - 2), (Stage.SAMPLE, 1), (Stage.SEND, 9))
-        self._record(self.verifier, stages, requests, prefill, drafts)
+    def verify(
+        self,
+        call: int,
+        ms: int,
+        *,
+        at: int | None = None,
+        requests: int = 4,
+        drafts: int = 3,
+        accepted: int = 0,
+        prompt: int = 0,
+        way: Way = Way.TWO,
+    ) -> None:
+        """A pass that began then (ms), after a wait for drafts that is of no interest."""
+        stages = ((Stage.RECV, -9, 0), (Stage.PREPARE, 0, 1), (Stage.FORWARD, 1, ms - 1), (Stage.SAMPLE, ms - 1, ms))
+        tokens = requests * (1 + drafts) + prompt
+        start = self.ns if at is None else 10**12 + at * MS
+        self.verifier.begin(call)
+        self.verifier.count(requests=requests + (prompt > 0), tokens=tokens, prefill=prompt > 0, asked=drafts, way=way)
+        _took(self.verifier, start, stages)
+        self.verifier.drafts([drafts] * requests, [accepted] * requests)
+        self.verifier.commit()
 
-    def draft(self, requests: int, ms: int, prefill: int = 0) -> None:
-        stages = ((Stage.PREPARE, 3), (Stage.RECV, 1000), (Stage.DRAFT, ms), (Stage.SEND, 9))
-        self._record(self.drafter, stages, requests, prefill)
+    def draft(self, call: int, ms: int, *, requests: int = 4, drafts: int = 3, prompt: int = 0) -> None:
+        stages = ((Stage.PREPARE, -30, -20), (Stage.RECV, -20, 0), (Stage.DRAFT, 0, ms), (Stage.SEND, ms, ms + 9))
+        tokens = requests * (1 + drafts) + prompt
+        self.drafter.begin(call)
+        self.drafter.count(requests=requests, tokens=tokens, prefill=prompt > 0, asked=drafts)
+        _took(self.drafter, self.ns, stages)
+        self.drafter.commit()
 
     def later(self) -> None:
         self.ns += 300 * MS
 
-    def _record(
-        self, clock: StageClock, stages: Sequence[tuple[Stage, int]], requests: int, prefill: int, drafts: int = 0
-    ) -> None:
-        clock.begin(1)
-        clock.count(requests=requests, tokens=requests * 4, prefill=prefill)
-        if drafts:
-            clock.drafts([drafts] * requests, [0] * requests)
-        for stage, ms in stages:
-            clock.start(stage)
-            self.ns += ms * MS
-            clock.stop(stage)
-        clock.commit()
+
+def _took(clock: StageClock, start: int, stages: Sequence[tuple[Stage, int, int]]) -> None:
+    for stage, first, last in stages:
+        clock.took(stage, start + first * MS, start + last * MS)
 
 
 @pytest.fixture
@@ -156,88 +69,127 @@ def clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clocks:
     return Clocks(tmp_path, monkeypatch)
 
 
+def followed(clocks: Clocks) -> Pace:
+    made = Pace(clocks.folder)
+    made.refresh()
+    return made
+
+
 def test_v_is_from_the_inputs_to_the_sample_and_t_the_drafting_alone(clocks: Clocks) -> None:
+    clocks.verify(1, 20)
+    clocks.draft(1, 6)
+    follows = followed(clocks)
+    assert follows.costs.verify_ms(4, 16) == pytest.approx(20)
+    assert follows.costs.draft_ms(4, 16, 3) == pytest.approx(6)
+
+
+def test_prompts_are_tokens_as_others_and_told_apart(clocks: Clocks) -> None:
+    for call in range(1, 5):
+        clocks.verify(call, 90, prompt=100)
+        clocks.draft(call, 30, prompt=100)
+    follows = followed(clocks)
+    assert follows.costs.verify_ms(5, 116) == pytest.approx(90)
+    assert follows.costs.draft_ms(4, 116, 3) == pytest.approx(30)
+    # Of 5 rows in a pass each gets a token, the one that read its prompt, too.
+    assert tuple(follows.prompts.reading) == pytest.approx((100 / 5, 100))
+
+
+def test_drafts_are_counted_by_position(clocks: Clocks) -> None:
+    for call in range(1, 400):
+        clocks.verify(call, 20, accepted=2)
+    follows = followed(clocks)
+    assert [round(follows.acceptance.at(position), 1) for position in range(3)] == [1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("way", "drafts", "t", "step", "hidden"),
+    [
+        (Way.TWO, 3, 6, 23, 20),
+        (Way.TWO, 3, 30, 33, 30),
+        (Way.ONE, 3, 6, 29, 26),
+        (Way.ONE, 0, 6, 23, 20),
+        (Way.AHEAD, 3, 30, 33, 30),
+    ],
+)
+def test_what_of_a_step_nothing_hides(clocks: Clocks, way: Way, drafts: int, t: int, step: int, hidden: int) -> None:
+    for number in range(10):
+        call = number if way is Way.TWO else 2 * number
+        clocks.verify(call, 20, at=number * step, drafts=drafts, way=way)
+        clocks.draft(call, t, drafts=drafts)
+    assert followed(clocks).costs.host_ms(way) == pytest.approx(step - hidden)
+
+
+def test_in_two_batches_a_pass_hides_the_drafting_for_the_other_one(clocks: Clocks) -> None:
+    at = 0
+    for call in range(10):
+        clocks.verify(call, 20, at=at)
+        clocks.draft(call, 30 if call % 2 else 6)
+        at += 3 + (20 if call % 2 else 30)  # of the call before
+    assert followed(clocks).costs.host_ms(Way.TWO) == pytest.approx(3)
+
+
+def test_a_step_that_nothing_was_to_be_done_in_is_none(clocks: Clocks) -> None:
+    for call, at in ((1, 0), (2, 23), (3, 5000), (4, 5023)):
+        clocks.verify(call, 20, at=at)
+        clocks.draft(call, 6)
+    assert followed(clocks).costs.host_ms(Way.TWO) == pytest.approx(3)
+
+
+def test_a_change_and_a_batch_alone_are_no_steps(clocks: Clocks) -> None:
+    clocks.verify(1, 20, at=0)
+    clocks.verify(3, 20, at=80)
+    clocks.verify(4, 20, at=190, way=Way.ONE)
+    clocks.verify(6, 20, at=240, way=Way.ONE, drafts=1)
+    for call in (0, 1, 3, 4, 6):
+        clocks.draft(call, 6)
+    follows = followed(clocks)
+    assert [follows.costs.host_ms(way) for way in Way] == [0, 0, 0]
+
+
+def test_a_step_goes_on_where_the_clock_was_read(clocks: Clocks) -> None:
     follows = Pace(clocks.folder)
-    for size in (2, 4):
-        clocks.verify(size, 20)
-        clocks.draft(size, 6)
-    assert follows.one_batch_is_faster(4, now=False)
-    assert (follows.verify(4), follows.draft(4)) == (pytest.approx(20), pytest.approx(6))
-
-
-def test_passes_that_read_prompts_do_not_count(clocks: Clocks) -> None:
-    follows = Pace(clocks.folder)
-    for _ in range(2):
-        clocks.verify(4, 900, prefill=1)
-        clocks.draft(4, 900, prefill=4)
-    assert not follows.one_batch_is_faster(4, now=False)
-    assert (follows.verify.largest, follows.draft.largest) == (0, 0)
-
-
-def test_passes_without_drafts_do_not_count(clocks: Clocks) -> None:
-    """As there are while the drafter is lost: they check a token of each request, not four."""
-    follows = Pace(clocks.folder)
-    for drafts, ms in ((3, 20), (0, 4)):
-        clocks.verify(4, ms, drafts=drafts)
-    clocks.verify(8, 4, drafts=0)
-    follows.one_batch_is_faster(4, now=False)
-    assert (follows.verify(4), follows.verify.largest) == (pytest.approx(20), 4)
-
-
-def test_what_rows_do_now_counts_for_what_they_do_next(clocks: Clocks) -> None:
-    follows = Pace(clocks.folder)
-    for size in (2, 4):
-        clocks.verify(size, 20)
-        clocks.draft(size, 19)
-    assert not follows.one_batch_is_faster(4, now=False)
-    assert follows.one_batch_is_faster(4, now=True)
+    for call in range(5):
+        clocks.draft(call, 6)
+        clocks.verify(call, 20, at=23 * call)
+        clocks.later()
+        follows.refresh()
+    assert follows.costs.host_ms(Way.TWO) == pytest.approx(3)
 
 
 def test_a_pass_that_did_not_come_to_its_end_does_not_count(clocks: Clocks) -> None:
-    clocks.drafter.begin(1)
-    clocks.drafter.count(requests=4, tokens=16, prefill=0)
-    clocks.drafter.commit()  # near the end of the context vLLM drafts nothing
-    follows = Pace(clocks.folder)
-    assert not follows.one_batch_is_faster(4, now=False)
-    assert follows.draft.largest == 0
+    for clock in (clocks.drafter, clocks.verifier):
+        clock.begin(1)
+        clock.count(requests=4, tokens=16, prefill=0)
+        clock.commit()  # near the end of the context vLLM drafts nothing
+    follows = followed(clocks)
+    assert follows.costs.verify_ms(4, 16) is None
+    assert follows.costs.draft_ms(4, 16, 3) is None
 
 
 def test_the_clock_is_read_now_and_then(clocks: Clocks) -> None:
-    for size in (2, 4):
-        clocks.verify(size, 20)
-        clocks.draft(size, 2)
-    follows = Pace(clocks.folder)
-    assert follows.one_batch_is_faster(4, now=False)
-    for _ in range(50):
-        now = clocks.ns
-        clocks.draft(2, 20)
-        clocks.draft(4, 20)
-        clocks.ns = now  # no time has passed for who reads
-    assert follows.one_batch_is_faster(4, now=False), "what is new has not been read"
+    follows = followed(clocks)
+    clocks.verify(1, 20)
+    follows.refresh()
+    assert follows.costs.verify_ms(4, 16) is None, "no time has passed for who reads"
     clocks.later()
-    assert not follows.one_batch_is_faster(4, now=False)
+    follows.refresh()
+    assert follows.costs.verify_ms(4, 16) == pytest.approx(20)
 
 
 def test_a_drafter_that_was_started_again_is_followed(clocks: Clocks) -> None:
     follows = Pace(clocks.folder)
-    clocks.draft(4, 20)
-    follows.one_batch_is_faster(4, now=False)
+    clocks.draft(1, 20)
+    follows.refresh()
     clocks.drafter = StageClock(ring_path(clocks.folder, DRAFTER))
-    clocks.draft(8, 5)
+    clocks.draft(2, 50, requests=32)
     clocks.later()
-    follows.one_batch_is_faster(4, now=False)
-    assert (follows.draft(4), follows.draft(8)) == (pytest.approx(20), pytest.approx(5))
+    follows.refresh()
+    assert follows.costs.draft_ms(4, 16, 3) == pytest.approx(20, rel=0.05)
+    assert follows.costs.draft_ms(32, 128, 3) == pytest.approx(50, rel=0.05)
 
 
 def test_outside_an_engine_and_before_it_has_begun_nothing_is_known(tmp_path: Path) -> None:
-    assert not Pace(None).one_batch_is_faster(1, now=False)
-    assert not Pace(tmp_path).one_batch_is_faster(1, now=False)
-
-
-def test_records_of_a_size_are_taken_in_in_their_order(clocks: Clocks) -> None:
-    """The newest counts most."""
-    for ms in np.repeat([100, 10], 30).tolist():
-        clocks.draft(1, ms)
-    follows = Pace(clocks.folder)
-    follows.one_batch_is_faster(1, now=False)
-    assert follows.draft(1) == pytest.approx(10, abs=1)
+    for follows in (Pace(None), Pace(tmp_path)):
+        follows.refresh()
+        assert follows.costs.verify_ms(4, 16) is None
+        assert follows.prompts.reading == Reading()

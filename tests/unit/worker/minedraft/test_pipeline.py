@@ -62,6 +62,9 @@ class Wire:
     def send_drafts(self, drafts: Tensor) -> None:
         self.up.append(drafts)
 
+    def send_nothing(self) -> None:
+        self.did.append("nothing")
+
     def wait_sent(self, outstanding: int) -> None:
         self.did.append(f"wait {outstanding}")
 
@@ -79,7 +82,7 @@ class Runner:
     table: Tensor = field(default_factory=lambda: torch.zeros((SLOTS, DRAFTS), dtype=torch.int64))
 
     def begin(self, call: Step) -> Batch:
-        self.pipeline.begin(call)
+        self.pipeline.begin(call, self.slots)
         self.pipeline.get_prev_sampled_outputs(self.table)
         for request in sorted(call.finished_req_ids):
             if request in self.slots:
@@ -104,7 +107,7 @@ class BothRanks:
     def __init__(self) -> None:
         self.wire = Wire()
         self.verifier = Runner(VerifierPipeline(self.wire, StageClock(None), DRAFTS, SLOTS))
-        self.drafter = Runner(DrafterPipeline(self.wire, StageClock(None)))
+        self.drafter = Runner(DrafterPipeline(self.wire, StageClock(None), DRAFTS))
         self.calls = 0
         self.last: dict[str, int] = {}  # the call that a request was in last
 
@@ -123,7 +126,7 @@ class BothRanks:
         if made.num_scheduled_tokens:
             got, valid, rejected = self.drafter.pipeline.sampled(rows, torch.device("cpu"))
             assert (got.tolist(), valid.tolist(), rejected.tolist()) == (ids.tolist(), [1] * rows, [2] * rows)
-            for name in made.num_scheduled_tokens:
+            for name in made.num_scheduled_tokens if made.num_spec_tokens_to_schedule else ():
                 self.drafter.table[self.drafter.slots[name]] = torch.tensor(drafts_of(name, self.calls))
             self.drafter.pipeline.broadcast_drafts(self.drafter.table, theirs)
         return found
@@ -191,3 +194,53 @@ def test_with_another_drafter_nothing_of_the_old_ones_is_awaited() -> None:
     assert old.did[-1] == "close"
     both.verifier.begin(Step())
     assert new.did == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_where_nothing_is_asked_nothing_is_sent_up_and_the_newest_drafts_stay(seed: int) -> None:
+    chance = random.Random(seed)
+    both, newest = BothRanks(), dict.fromkeys(("r1", "r2"), [0] * DRAFTS)
+    for number in range(60):
+        name, asked = ("r1", "r2")[number % 2], chance.choice([0, DRAFTS])
+        found = both.call(step({name: DRAFTS}, asked=asked))
+        assert found == {name: newest[name]}
+        # The verifier's own speculator has drafted zeros since.
+        newest[name] = drafts_of(name, both.calls) if asked else [0] * DRAFTS
+        assert len(both.wire.up) <= 2
+    both.call(Step(finished_req_ids={"r1", "r2"}))
+    assert not both.wire.up
+
+
+def test_found_drafts_are_in_the_tables_of_all_ranks_after_what_was_received() -> None:
+    both = BothRanks()
+    for name in ("r1", "r2"):
+        both.call(step({name: 0}))
+    made = step({"r1": 2})
+    made.scheduled_spec_decode_tokens["r1"] = [8, 9]
+    assert both.call(made) == {"r1": [8, 9, 0]}
+    assert not both.wire.up or len(both.wire.up) == 2
+    # Those of the call in which they were verified are newer.
+    both.call(step({"r2": DRAFTS}))
+    assert both.call(step({"r1": DRAFTS})) == {"r1": drafts_of("r1", 3)}
+
+
+def test_a_drafters_table_has_what_was_found_before_its_pass() -> None:
+    pipeline = DrafterPipeline(Wire(), StageClock(None), DRAFTS)
+    made, table = step({"r1": 1, "r2": DRAFTS}), torch.full((SLOTS, DRAFTS), 5)
+    made.scheduled_spec_decode_tokens["r1"] = [8]
+    pipeline.begin(made, {"r1": 2, "r2": 3})
+    pipeline.get_prev_sampled_outputs(table)
+    assert table[2].tolist() == [8, 0, 0]
+    assert table[3].tolist() == [5] * DRAFTS
+    pipeline.begin(step({"r1": 1}), {"r1": 2})
+    table[2] = 6
+    pipeline.get_prev_sampled_outputs(table)
+    assert table[2].tolist() == [6] * DRAFTS, "once"
+
+
+def test_a_call_without_drafts_takes_its_buffers_until_its_device_is_there() -> None:
+    both = BothRanks()
+    for name in ("r1", "r2", "r1", "r2"):
+        both.call(step({name: DRAFTS}, asked=0))
+    drafter = [act for act in both.wire.did if act.startswith(("wait", "nothing"))]
+    assert drafter == ["wait 0", "nothing", "wait 1", "nothing", "wait 1", "nothing", "wait 1", "nothing"]

@@ -9,7 +9,7 @@ import random
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from itertools import pairwise
@@ -34,11 +34,15 @@ LONGEST = 5
 DEADLINE_S = 60.0
 
 
-def calls_of(pattern: Pattern, *, proposing: bool = False) -> list[Step]:
-    """Calls; where there are proposals each has two messages up."""
+def calls_of(
+    pattern: Pattern, *, proposing: bool = False, asking: Iterable[int] = itertools.repeat(DRAFTS)
+) -> list[Step]:
+    """Calls; where there are proposals each has two messages up, where none is asked to be drafted none."""
     if proposing:
         pattern = [names.replace("r0", "r2").replace("r1", "r5") for names in pattern]
-    return [step(dict.fromkeys(names.split(), DRAFTS)) for names in pattern]
+    return [
+        step(dict.fromkeys(names.split(), DRAFTS), asked=asked) for names, asked in zip(pattern, asking, strict=False)
+    ]
 
 
 def patterns(longest: int = LONGEST) -> Iterator[Pattern]:
@@ -66,6 +70,29 @@ def test_no_order_stops_the_ranks_or_leaves_a_message_behind_an_empty_call(
         assert (orders.unread() == 0) is (not pattern[-1]), pattern
         most = max(most, orders.most_under_way)
     assert most == (4 if proposing else 2) <= MAX_OUTSTANDING
+
+
+@pytest.mark.parametrize("proposing", [False, True])
+def test_no_order_stops_ranks_of_which_the_drafter_is_sometimes_asked_for_nothing(proposing: bool) -> None:
+    """Then it may fall behind until sends wait for it, here when the messages of two calls are under way."""
+    room = 2 * (1 + proposing)
+    most = 0
+    for pattern in patterns(4):
+        if pattern[-1]:
+            continue  # somebody waits for a call that takes the messages
+        for asking in itertools.product([0, DRAFTS], repeat=len(pattern)):
+            calls = calls_of(pattern, proposing=proposing, asking=asking)
+            orders = Interleavings(in_lockstep(calls, 1).programs, Transport.BUFFERED, room)
+            assert orders.stuck() == [], (pattern, asking)
+            most = max(most, orders.most_under_way)
+    assert most == room
+
+
+def test_a_drafter_that_is_asked_for_nothing_may_fall_behind() -> None:
+    calls = calls_of(["r0"] * 6, asking=[0] * 6)
+    orders = Interleavings(in_lockstep(calls, 1).programs, Transport.BUFFERED)
+    assert orders.stuck() == []
+    assert orders.most_under_way == 6
 
 
 @pytest.mark.parametrize("verifiers", [1, 2])
@@ -159,7 +186,11 @@ def test_whenever_drafters_die_and_others_join_all_verifiers_fill_in_alike(
 @pytest.mark.parametrize("verifiers", [1, 3])
 def test_a_drafter_may_die_at_every_point(verifiers: int, noticed: bool) -> None:
     calls = list(lives(7, 25))
-    operations = sum(3 + bool(drawn(call)) for call in calls if call.num_scheduled_tokens)
+    operations = sum(
+        (3 + bool(drawn(call)) if call.num_spec_tokens_to_schedule else 2)
+        for call in calls
+        if call.num_scheduled_tokens
+    )
     for lived in range(operations + 1):
         check_losses(calls, verifiers, [Fate(lived, noticed)], [])
     lost = [in_lockstep(calls, verifiers, [Fate(lived, noticed)]).losses for lived in (0, operations // 2, operations)]
@@ -212,8 +243,9 @@ def in_threads(calls: Sequence[Step], verifiers: int, seed: int, lived: int | No
                 dawdle()
                 assert lane.sampled(call).equal(sampled(number, call))
                 dawdle()
-                proposed = proposals_of(number, drawn(call)) if drawn(call) else None
-                lane.drafted(call, drafted(number, call), proposed)
+                if call.num_spec_tokens_to_schedule:
+                    proposed = proposals_of(number, drawn(call)) if drawn(call) else None
+                    lane.drafted(call, drafted(number, call), proposed)
         if lived is not None:
             link.die()
         return filled

@@ -39,6 +39,8 @@ def test_a_verifiers_speculator_drafts_zeros_and_has_no_model() -> None:
     drafts = speculator.propose(Thing(num_reqs=2), "metadata", num_speculative_tokens=3)
     assert drafts.tolist() == [[0] * 3] * 2
     assert drafts.dtype == torch.int64
+    drafts[:, 1:] = -1  # as vLLM does where a call asks for one
+    assert speculator.propose(Thing(num_reqs=2)).tolist() == [[0] * 3] * 2
 
 
 def test_a_verifier_loads_no_draft_model_and_samples_each_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,13 +76,24 @@ def test_nothing_is_exchanged_before_warm_up_is_over(
     done = []
     monkeypatch.setattr(GPUModelRunner, "execute_model", lambda self, step, **_: done.append("execute"))
     monkeypatch.setattr(GPUModelRunner, "sample_tokens", lambda self, grammar: done.append("sample"))
-    it = runner(made)
+    it = runner(made, req_states=Thing(req_id_to_index="slots"), speculator=Thing())
     it.execute_model("invented")
     it.sample_tokens(None)
     assert done == ["execute", "sample"]
-    it.pp_handler = Thing(begin=lambda step: done.append(f"begin {step}"))
-    it.execute_model("real")
-    assert done[2:] == ["begin real", "execute"]
+    it.pp_handler = Thing(begin=lambda step, slots: done.append(f"begin {step.name} {slots}"))
+    it.execute_model(Thing(name="real", num_spec_tokens_to_schedule=2))
+    assert done[2:] == ["begin real slots", "execute"]
+
+
+@pytest.mark.parametrize(("asked", "passes"), [(0, 1), (1, 1), (3, 3)])
+def test_a_drafter_makes_as_many_passes_as_tokens_are_asked_for(
+    asked: int, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GPUModelRunner, "execute_model", lambda self, step, **_: None)
+    it = runner(DrafterRunner, req_states=Thing(req_id_to_index={}), speculator=Thing(num_speculative_steps=3))
+    it.pp_handler = Thing(begin=lambda step, slots: None)
+    it.execute_model(Thing(num_spec_tokens_to_schedule=asked))
+    assert it.speculator.num_speculative_steps == passes
 
 
 def test_what_a_drafter_samples_before_there_are_messages() -> None:
@@ -94,7 +107,7 @@ def test_what_a_drafter_samples_before_there_are_messages() -> None:
 def test_what_a_drafter_samples_is_what_the_verifiers_sampled() -> None:
     packet = torch.tensor([[5, 6, 7, 8, 4, 0], [9, 0, 0, 0, 1, 3]], dtype=torch.int32)
     it = runner(DrafterRunner)
-    it.pp_handler = DrafterPipeline(Thing(recv_sampled=lambda rows: packet[:rows]), it.clock)  # type: ignore[arg-type]
+    it.pp_handler = DrafterPipeline(Thing(recv_sampled=lambda rows: packet[:rows]), it.clock, 3)  # type: ignore[arg-type]
     output, num_sampled, num_rejected = it.sample(None, Thing(num_reqs=2), grammar_output="is the verifiers' business")
     assert output.sampled_token_ids.tolist() == [[5, 6, 7, 8], [9, 0, 0, 0]]
     assert output.num_sampled is num_sampled

@@ -51,13 +51,14 @@ def test_a_record_says_when_each_stage_was_and_what_the_batch_held(path: Path) -
     for stage in VERIFIER_STAGES:
         clock.start(stage)
         clock.stop(stage)
-    clock.count(requests=3, tokens=14, prefill=1)
+    clock.count(requests=3, tokens=14, prefill=1, asked=4, way=2)
     clock.commit()
     after = time.monotonic_ns()
 
     (record,) = StageReader(path).read()
     assert record["call"] == 7
     assert (record["requests"], record["tokens"], record["prefill"]) == (3, 14, 1)
+    assert (record["asked"], record["way"]) == (4, 2)
     times = [ns for stage in VERIFIER_STAGES for ns in (record["begin"][stage], record["end"][stage])]
     assert [before, *times, after] == sorted([before, *times, after])
     assert record["begin"][Stage.DRAFT] == record["end"][Stage.DRAFT] == 0
@@ -94,7 +95,7 @@ def test_a_call_that_is_not_committed_leaves_nothing(path: Path) -> None:
     clock, reader = StageClock(path), StageReader(path)
     clock.begin(1)
     clock.start(Stage.RECV)
-    clock.count(requests=9, tokens=9, prefill=9)
+    clock.count(requests=9, tokens=9, prefill=9, asked=9, way=1)
     clock.drafts([1], [1])
     assert not len(reader.read())
     clock.begin(2)

@@ -73,9 +73,9 @@ def test_beam_search_has_an_engine_that_tells_what_the_workers_told(
     asked: list[list[str]] = []
 
     class Listening(FakeEngine):
-        async def answer(self, row: Row) -> Any:
+        async def answer(self, row: Row, job: str = "") -> Any:
             asked[-1].append(row.custom_id)
-            return await super().answer(row)
+            return await super().answer(row, job)
 
     def factory(settings: RunSettings) -> Callable[[], FakeEngine]:
         made.append(settings.engine_args)
