@@ -17,13 +17,15 @@ class Devices:
         verify: V.
         draft: one pass of the draft model.
         accepted: of drafts, at each position.
-        host: of a step, by way.
+        host: of a step with drafts, by way.
+        plain_host: of one without.
     """
 
     verify: Callable[[float], float]
     draft: Callable[[float], float]
     accepted: float = 0.7
     host: dict[Way, float] = field(default_factory=dict)
+    plain_host: dict[Way, float] | None = None
 
     def verify_ms(self, requests: float, tokens: float) -> float:
         del requests
@@ -32,8 +34,9 @@ class Devices:
     def draft_ms(self, requests: float, tokens: float, drafts: int) -> float:
         return self.draft(tokens) + max(0, drafts - 1) * self.draft(requests)
 
-    def host_ms(self, way: Way) -> float:
-        return self.host.get(way, 0.0)
+    def host_ms(self, way: Way, drafting: bool) -> float:
+        host = self.host if drafting or self.plain_host is None else self.plain_host
+        return host.get(way, 0.0)
 
     def verify_slope(self, tokens: float) -> float:
         return self.verify(tokens + 1) - self.verify(tokens)
@@ -61,5 +64,6 @@ class Devices:
                 size = max(size + 1, size * 5 // 4)
         acceptance.add([10_000] * drafts, [10_000 * self.accepted ** (position + 1) for position in range(drafts)])
         for way, ms in self.host.items():
-            costs.waited(way, ms)
+            costs.waited(way, ms, drafting=True)
+            costs.waited(way, self.host_ms(way, False), drafting=False)
         return costs, acceptance

@@ -9,6 +9,7 @@ from typing import Any
 
 from worker.backoff import Backoff
 from worker.minedraft.drafter_keeper import Call, DrafterKeeper
+from worker.minedraft.names import RankDied
 from worker.minedraft.presence import Presence, State
 
 #: More than anything here takes (seconds).
@@ -26,6 +27,7 @@ class Drafter:
     def __init__(self, hold: threading.Event | None = None) -> None:
         self.hold = hold
         self.told: list[tuple[str | bytes, bool]] = []
+        self.stuck = False  # and takes no calls
         self.replied = 0
         self.ended_by_us = False
         sentinel, self._open = os.pipe()
@@ -43,6 +45,8 @@ class Drafter:
                 raise EOFError("it has closed its pipe")
 
     def call(self, method: str | bytes, args: object, kwargs: object, *, replies: bool) -> None:
+        if self.stuck:
+            raise RankDied("it takes no calls")
         self.told.append((method, replies))
 
     def reply(self) -> object:

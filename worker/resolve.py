@@ -40,6 +40,9 @@ def resolve(settings: RunSettings) -> Resolved:
     if settings.mode == "auto" and settings.engine == "vllm" and settings.model and not settings.draft_model:
         said.append("mode ar: there is no draft model for auto to choose anything else (--draft-model)")
         without = {name: RunSettings.model_fields[name].default for name in _FLAGS}
+        asked = [f"--{name.replace('_', '-')}" for name, usual in without.items() if getattr(settings, name) != usual]
+        if asked:
+            said.append(f"mode ar: {', '.join(asked)} without effect")
         settings = settings.model_copy(update={**without, "mode": "ar"})
     if settings.mode not in _STRATEGIC:
         for name in _FLAGS:

@@ -125,8 +125,8 @@ class _True:
     def draft_ms(self, requests: float, tokens: float, drafts: int) -> float:
         return self.profile.passes_ms(round(requests), round(tokens), drafts, context=self.context)
 
-    def host_ms(self, way: Way) -> float:
-        del way
+    def host_ms(self, way: Way, drafting: bool) -> float:
+        del way, drafting
         return _HOST_MS
 
     def verify_slope(self, tokens: float) -> float:

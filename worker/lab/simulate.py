@@ -14,7 +14,7 @@ alone, so that every mode has the same luck.
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,11 +29,14 @@ from worker.strategies.seam import Choice, Load, Mode, Way
 
 #: How often a worker's mode learns what was measured.
 _READ_MS = 250.0
-#: Calls that an engine's ranks can be told of before the last one took them (vLLM's message queue).
-_QUEUED = 10
+#: Calls that an engine's ranks can be told of before the last one took them (vLLM's message queue: ten messages, two a
+#: call).
+_QUEUED = 5
 _NS_PER_MS = 1e6
 
 Rows = NDArray[np.int64]
+#: What of a step nothing hides (ms), by what is done and how often rows took turns so before, with drafts or without.
+HostMs = Callable[[Choice, int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ def simulate(
     *,
     places: int,
     drafts: int,
-    host_ms: float = 0.0,
+    host_ms: float | HostMs = 0.0,
     prompt_tokens_a_call: int = 8192,
 ) -> Outcome:
     """Answer rows.
@@ -99,10 +102,11 @@ def simulate(
         work: the rows.
         places: rows at once.
         drafts: the most tokens that are drafted in a call.
-        host_ms: of a step that nothing hides.
+        host_ms: of a step that nothing hides, the same for all or by what is done.
         prompt_tokens_a_call: that are read in a call, one prompt at least (8192: vLLM's default on GPUs).
     """
-    run = _Run(profile, mode, work, places, drafts, host_ms, prompt_tokens_a_call)
+    of_step = host_ms if callable(host_ms) else lambda choice, before: host_ms
+    run = _Run(profile, mode, work, places, drafts, of_step, prompt_tokens_a_call)
     while run.left:
         run.call()
     return Outcome(run.tokens, run.verifier_ms, run.choices)
@@ -152,7 +156,7 @@ class _Run:
         work: Work,
         places: int,
         drafts: int,
-        host_ms: float,
+        host_ms: HostMs,
         budget: int,
     ) -> None:
         self.profile, self.work, self.places, self.most, self.host_ms = profile, work, places, drafts, host_ms
@@ -182,6 +186,7 @@ class _Run:
         self.number_of = np.full(work.rows, -1)  # each row's last call
         self.choice = Choice(Way.ONE, 0)
         self.choices: Counter[Choice] = Counter()
+        self.steps: Counter[tuple[Way, bool]] = Counter()  # by way, and whether rows were drafted for
         self.verified, self.drafted = _Ring(), _Ring()
 
     def call(self) -> None:
@@ -242,7 +247,8 @@ class _Run:
         kept = np.minimum(right[: rows.size], scheduled)
 
         begin = max(self.now_ms, self.verifier_ms, self.queue[0], float(self.drafts_ms[rows].max(initial=0.0)))
-        begin += self.host_ms
+        begin += self.host_ms(self.choice, self.steps[way, asked > 0])
+        self.steps[way, asked > 0] += 1
         end = begin + self.profile.target.ms(tokens, context)
         drafting = max(self.drafter_ms, begin if way is Way.AHEAD else end)
         drafted = drafting + self.profile.passes_ms(both.size, tokens, asked, context=context // both.size)

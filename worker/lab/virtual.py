@@ -155,7 +155,7 @@ class VirtualDrafterRunner(DrafterRunner, VirtualDrafts):
 
     def tell(self, likely: Chances) -> None:
         """In place of the proposer that a real model has."""
-        self.drafter._chances = list(torch.from_numpy(likely).unbind(dim=1))
+        self.drafter.noted = list(torch.from_numpy(likely).unbind(dim=1))
 
 
 class VirtualDrafterWorker(DrafterWorker):

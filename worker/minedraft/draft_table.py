@@ -51,8 +51,8 @@ class DraftTable:
         drafted: of that step, how many of the drafts that each request has verified are from messages; those that have
             some.
         missing: of that step, how many zeros stand for drafts that each request does not have; those with some.
-        verified: of that step, how many drafts each request has verified that had placeholders; None where none has
-            fewer.
+        verified: of that step, how many drafts each request has verified that had placeholders, without zeros that
+            stand for missing ones; None where none has fewer.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,10 @@ class DraftTable:
                 found += [0] * missing
             fewer += _trim(step, request, found)
         step.total_num_scheduled_tokens = tokens - fewer
-        self.verified = {request: len(placed.get(request, ())) for request, _ in scheduled} if fewer else None
+        self.verified = None
+        if fewer or self.missing:
+            drafts = ((request, len(placed.get(request, ()))) for request, _ in scheduled)
+            self.verified = {request: count - self.missing.get(request, 0) for request, count in drafts}
 
     @property
     def requests(self) -> Set[str]:

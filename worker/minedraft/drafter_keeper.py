@@ -83,15 +83,25 @@ class DrafterKeeper:
                 those that come later.
 
         Returns:
-            Whom to ask for the reply; None when there is no drafter.
+            Whom to ask for the reply; None when there is no drafter, or when it is given up.
+
+        Raises:
+            RankDied: it has taken no call for too long, and the engine does not go on without it.
         """
         if replies and not self.serving:
             self._setup.append(call)
         while self._lost:  # not by the watcher: this thread may have been writing into their queues
             self._lost.pop().end()
         drafter = self.current
-        if drafter is not None:
+        if drafter is None or self._presence.given_up:  # then it is being killed, and its queue may be full
+            return None
+        try:
             drafter.call(*call, replies=replies)
+        except names.RankDied:
+            if not self.serving:
+                raise
+            self._presence.give_up()
+            return None
         return drafter
 
     def serve(self, *, outlived: bool) -> None:

@@ -33,9 +33,11 @@ class DrafterProcess:
     Args:
         own: its `VllmConfig` (`of_one_rank`).
         devices: what it computes on.
+        deadline_s: how long its queue of calls may be full (seconds).
     """
 
-    def __init__(self, own: Any, devices: platform.Devices) -> None:
+    def __init__(self, own: Any, devices: platform.Devices, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
         context = get_mp_context()
         self._lock: Any = context.Lock()  # gone from the system as soon as nobody here holds it
         self._calls: Any = MessageQueue(1, 1, max_chunk_bytes=envs.VLLM_MQ_MAX_CHUNK_BYTES_MB * 1024 * 1024)
@@ -78,7 +80,11 @@ class DrafterProcess:
             args: of the method.
             kwargs: of the method.
             replies: whether `reply` will be called.
+
+        Raises:
+            RankDied: it has taken no call for too long.
         """
+        deadline = time.monotonic() + self._deadline_s
         waiting = True
         while waiting:
             try:
@@ -86,6 +92,9 @@ class DrafterProcess:
                 waiting = False
             except TimeoutError:  # the queue is full, and nobody empties a dead reader's
                 waiting = self.alive()
+                # Where nothing is drafted nobody else waits for it, so nobody else would notice.
+                if waiting and time.monotonic() > deadline:
+                    raise names.RankDied(f"{names.DRAFTER} takes no calls") from None
 
     def reply(self, timeout: float | None = None) -> Any:
         """The reply to the oldest call that has not been replied to.

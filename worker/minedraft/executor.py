@@ -52,7 +52,8 @@ class MineDraftExecutor(MultiprocExecutor):  # type: ignore[misc] # vLLM's types
         settings = config.read()
         own = of_one_rank(self.vllm_config, settings.drafter_class, settings.drafter_devices, settings.drafter_memory)
         devices = platform.Devices(own, settings.drafter_devices)
-        self._drafters = DrafterKeeper(partial(DrafterProcess, own, devices), self._presence, self._fail)
+        make = partial(DrafterProcess, own, devices, settings.deadline_s)
+        self._drafters = DrafterKeeper(make, self._presence, self._fail)
         first = self._drafters.current
         assert first is not None
         watch = _StartWatch(first.proc)

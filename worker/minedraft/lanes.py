@@ -16,8 +16,10 @@ While there is one batch alone the engine makes no empty calls between its turns
   <= n-2. The engine makes an empty call after the last request has ended, and that one takes what is left.
 - *No deadlock.* A receive waits only for what the same, or an earlier, call has already made the peer do: sampled(n)
   needs drafts <= n-2 and drafts(n) needs sampled(n), so no chain of waits comes back to itself. A send waits for the
-  peer to take a message of an earlier call (`link.MAX_OUTSTANDING`), which needs nothing more of this rank: so far, and
-  no further, may a drafter fall behind that is asked for nothing.
+  peer to take a message of an earlier call (`link.MAX_OUTSTANDING`), which needs nothing more of this rank.
+- *No wait without end.* A drafter that is asked for nothing sends nothing, so nobody receives from it. It may be behind
+  by the calls that its queue holds, five; then the engine process waits for it, as long as a message may take
+  (`drafter_process.py`).
 
 `tests/unit/worker/minedraft/test_protocol.py` runs through every interleaving.
 """
@@ -99,18 +101,19 @@ def count(step: Step, clock: Clock) -> None:
     )
 
 
-def count_drafts(step: Step, sampled: Tensor, clock: Clock) -> None:
+def count_drafts(step: Step, sampled: Tensor, clock: Clock, missing: Mapping[str, int] | None = None) -> None:
     """Record how many drafts were verified, and accepted.
 
     Args:
         step: the call's step.
         sampled: [requests, up to drafts + 1] ids in the order of messages, REJECTED after the last valid one.
         clock: where to.
+        missing: how many zeros stand for missing drafts of each request, at its end: they are no drafts.
     """
-    drafts = step.scheduled_spec_decode_tokens
-    drafted = np.fromiter((len(drafts.get(request, ())) for request in step.num_scheduled_tokens), np.int64)
+    drafts, requests, missing = step.scheduled_spec_decode_tokens, step.num_scheduled_tokens, missing or {}
+    drafted = np.fromiter((len(drafts.get(name, ())) - missing.get(name, 0) for name in requests), np.int64)
     lengths = np.count_nonzero(sampled.numpy() != REJECTED, axis=1)
-    clock.drafts(drafted, np.where(drafted > 0, lengths - 1, 0))
+    clock.drafts(drafted, np.where(drafted > 0, np.minimum(lengths - 1, drafted), 0))
 
 
 class Unread(NamedTuple):
@@ -204,7 +207,7 @@ class VerifierLane:
             self._clock.stop(Stage.SEND)
         if step.num_spec_tokens_to_schedule:
             self._expect(step, drawn)
-        count_drafts(step, sampled, self._clock)
+        count_drafts(step, sampled, self._clock, self._table.missing)
 
     def close(self) -> None:
         """Exchange nothing any more."""

@@ -31,7 +31,8 @@ from torch import Tensor
 
 #: Stands in a row of sampled ids where a draft was rejected (vLLM's own value, `v1/sample/rejection_sampler.py`).
 REJECTED = -1
-#: Sends that may be under way in one direction; the protocol never has more than those of two calls.
+#: Sends that may be under way in one direction. Where drafts are asked for the protocol has those of two calls at most;
+#: where none are, those that a drafter is behind by: as many as its queue of calls holds (`drafter_process.py`).
 MAX_OUTSTANDING = 8
 
 _DOWN, _UP = 0, 1

@@ -6,12 +6,13 @@ host    what a step takes beyond V + t (one batch, in turn) or max(V, t) (else):
         what of Python is between two passes
 """
 
+from __future__ import annotations
+
 import time
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from worker.minedraft.stages import DRAFTER, Records, Stage, StageReader, ring_path, verifier_name
 from worker.strategies.acceptance import Acceptance
@@ -23,6 +24,8 @@ from worker.strategies.seam import Way
 _READ_S = 0.25
 #: A step that takes more than so many times what its passes do was none: there was nothing to do.
 _IDLE = 10
+#: Passes that are enough to know what they cost, each time that the clock is read.
+_NEWEST = 64
 #: Calls of which it is kept what steps that are still to be read need.
 _KEPT = 64
 _NS_PER_MS = 1e6
@@ -49,8 +52,8 @@ class Pace:
         )
         self._due = 0.0
         self._draft_ms: dict[int, float] = {}  # by call
-        self._asked: dict[int, int] = {}  # by call: drafts for its rows
-        self._before: Records | None = None  # the verifier's last record
+        self._asked: dict[int, tuple[int, int]] = {}  # by call: how rows took turns, and drafts for its rows
+        self._before: _Pass | None = None  # the verifier's last one
 
     def refresh(self) -> None:
         """Take in what was recorded, if it is time to look."""
@@ -72,60 +75,88 @@ class Pace:
         done = verified[(verified["begin"][:, Stage.PREPARE] > 0) & (verified["end"][:, Stage.SAMPLE] > 0)]
         if not done.size:
             return
-        for record in done:
-            requests, tokens = int(record["requests"]), int(record["tokens"])
-            self.costs.verified(requests, tokens, _verify_ms(record))
-            answered = requests - int(record["prefill"]) + int(record["drafted"])
-            self.prompts.add(tokens - answered, requests + int(record["accepted"].sum()))
-        for record in done[done["drafted"] > 0]:
-            self.acceptance.add(record["drafted_at"], record["accepted"])
-        for record in done:
-            self._learn_yield(record)
-        steps = done if self._before is None else np.concatenate([self._before, done])
-        for record, following in pairwise(steps):
-            self._learn_step(record, following)
-        self._before = done[-1:]
+        passes = _passes(done)
+        for one in passes[-_NEWEST:]:
+            self.costs.verified(one.requests, one.tokens, one.ms)
+            answered = one.requests - one.prefill + one.drafted
+            self.prompts.add(one.tokens - answered, one.requests + one.accepted)
+        self._learn_acceptance(done, passes)
+        steps = passes if self._before is None else [self._before, *passes]
+        for one, following in pairwise(steps[-_NEWEST:]):
+            self._learn_step(one, following)
+        self._before = passes[-1]
 
     def _learn_drafting(self, drafted: Records) -> None:
-        done = drafted[(drafted["begin"][:, Stage.DRAFT] > 0) & (drafted["end"][:, Stage.DRAFT] > 0)]
-        for record in done:
-            ms = float(record["end"][Stage.DRAFT] - record["begin"][Stage.DRAFT]) / _NS_PER_MS
-            self._draft_ms[int(record["call"])] = ms
-            self.costs.drafted(int(record["requests"]), int(record["tokens"]), int(record["asked"]), ms)
+        done = drafted[(drafted["begin"][:, Stage.DRAFT] > 0) & (drafted["end"][:, Stage.DRAFT] > 0)][-_NEWEST:]
+        took = (done["end"][:, Stage.DRAFT] - done["begin"][:, Stage.DRAFT]) / _NS_PER_MS
+        counts = (done[name].tolist() for name in ("call", "requests", "tokens", "asked"))
+        for call, requests, tokens, asked, ms in zip(*counts, took.tolist(), strict=True):
+            self._draft_ms[call] = ms
+            self.costs.drafted(requests, tokens, asked, ms)
         _keep_newest(self._draft_ms)
 
-    def _learn_yield(self, record: Records) -> None:
-        """How many drafts there were of those that were asked for: by the call before of the same batch."""
-        call = int(record["call"])
-        self._asked[call] = 0 if record["way"] == Way.AHEAD else int(record["asked"])
-        asked = self._asked.get(call - 2, 0)
-        if asked and not record["prefill"]:
-            accepted = int(record["accepted"].sum())
-            self.acceptance.yields.add(asked, int(record["requests"]), int(record["drafted"]), accepted)
+    def _learn_acceptance(self, done: Records, passes: list[_Pass]) -> None:
+        """What became of drafts, and how many there were of those that the call before of the same batch asked for.
+
+        Where that asked for none, what was verified was found (`strategies/sources/`): it says nothing of the draft
+        model's. What is found in place of the draft model's is counted as that.
+        """
+        modelled, seen = [], Counter[tuple[int, str]]()
+        for one in passes:
+            self._asked[one.call] = one.way, one.asked
+            way, asked = self._asked.get(one.call - 2, (None, None))
+            modelled.append(one.drafted > 0 and asked != 0)
+            if asked is not None and way != Way.AHEAD and not one.prefill:
+                seen[asked, "rows"] += one.requests
+                seen[asked, "verified"] += one.drafted
+                seen[asked, "accepted"] += one.accepted
+        if any(modelled):
+            drafted_at, accepted = (done[name][modelled].sum(axis=0) for name in ("drafted_at", "accepted"))
+            self.acceptance.add(drafted_at, accepted)
+        for asked in {asked for asked, _ in seen}:
+            rows, verified, kept = (seen[asked, what] for what in ("rows", "verified", "accepted"))
+            self.acceptance.yields.add(asked, rows, verified, kept)
         _keep_newest(self._asked)
 
-    def _learn_step(self, record: Records, following: Records) -> None:
-        """What of the step from one pass to the next one hides nowhere, where both are alike."""
-        way, call = Way(int(record["way"])), int(record["call"])
-        if record["way"] != following["way"] or record["asked"] != following["asked"]:
+    def _learn_step(self, one: _Pass, following: _Pass) -> None:
+        """What of the step from one pass to the next one hides nowhere, where both are alike and few rows read."""
+        if (one.way, one.asked) != (following.way, following.asked) or 4 * one.prefill > one.requests:
             return
         # Two batches: while this one is verified, the drafter is at that of the call before.
-        draft_ms = self._draft_ms.get(call - 1 if way is Way.TWO else call)
-        alone = way is Way.TWO and following["call"] != call + 1
+        draft_ms = self._draft_ms.get(one.call - 1 if one.way == Way.TWO else one.call)
+        alone = one.way == Way.TWO and following.call != one.call + 1
         if draft_ms is None or alone:
             return
-        verify_ms = _verify_ms(record)
-        in_turn = way is Way.ONE and record["asked"] > 0
-        passes_ms = verify_ms + draft_ms if in_turn else max(verify_ms, draft_ms)
-        step_ms = float(following["begin"][Stage.PREPARE] - record["begin"][Stage.PREPARE]) / _NS_PER_MS
+        in_turn = one.way == Way.ONE and one.asked > 0
+        passes_ms = one.ms + draft_ms if in_turn else max(one.ms, draft_ms)
+        step_ms = following.begin_ms - one.begin_ms
         if step_ms < _IDLE * passes_ms:
-            self.costs.waited(way, max(0.0, step_ms - passes_ms))
+            self.costs.waited(Way(one.way), max(0.0, step_ms - passes_ms), drafting=one.asked > 0)
+
+
+class _Pass(NamedTuple):
+    """A pass of the verifier, in plain numbers: numpy takes longer for one than for a hundred."""
+
+    call: int
+    requests: int
+    tokens: int
+    drafted: int
+    prefill: int
+    asked: int
+    way: int
+    accepted: int
+    begin_ms: float
+    ms: float
+
+
+def _passes(done: Records) -> list[_Pass]:
+    names = ("call", "requests", "tokens", "drafted", "prefill", "asked", "way")
+    begin, end = done["begin"][:, Stage.PREPARE], done["end"][:, Stage.SAMPLE]
+    columns = (*(done[name] for name in names), done["accepted"].sum(axis=1), begin / _NS_PER_MS)
+    lists = (column.tolist() for column in (*columns, (end - begin) / _NS_PER_MS))
+    return [_Pass(*fields) for fields in zip(*lists, strict=True)]
 
 
 def _keep_newest(by_call: dict[int, Any]) -> None:
     for call in list(by_call)[:-_KEPT]:
         del by_call[call]
-
-
-def _verify_ms(record: Records) -> float:
-    return float(record["end"][Stage.SAMPLE] - record["begin"][Stage.PREPARE]) / _NS_PER_MS

@@ -92,7 +92,7 @@ class Presence:
 
     @property
     def given_up(self) -> bool:
-        """Whether the first verifier has heard nothing from it for too long, or was cut off."""
+        """Whether a verifier, or the engine process, has waited for it for too long, or was cut off."""
         return bool(self._numbers[_GIVEN_UP])
 
     def lose(self) -> None:
@@ -108,5 +108,5 @@ class Presence:
         self.state = State.PRESENT
 
     def give_up(self) -> None:
-        """The first verifier goes on without it: it had better end."""
+        """All others go on without it: it had better end."""
         self._numbers[_GIVEN_UP] = 1

@@ -15,12 +15,13 @@ class Proposer(DraftModelProposer):  # type: ignore[misc] # vLLM's types are not
             stood, and not from what was sampled. All but so many at the row's end, which are no drafts.
         first_pass_only: draft nothing, but read what is new.
         notes_chances: whether `chances` are wanted, which cost a pass over the logits.
+        noted: those so far of what is drafted, [rows] for each place.
     """
 
     ahead: Tensor | None = None
     first_pass_only = False
     notes_chances = False
-    _chances: list[Tensor]
+    noted: list[Tensor]
 
     @property
     def chances(self) -> Tensor:
@@ -28,7 +29,7 @@ class Proposer(DraftModelProposer):  # type: ignore[misc] # vLLM's types are not
 
         The largest probability of its distribution: where a token was drawn, at the row's temperature.
         """
-        return torch.stack(self._chances, dim=1)
+        return torch.stack(self.noted, dim=1)
 
     def propose(
         self, *, num_speculative_tokens: int, target_token_ids: Tensor, common_attn_metadata: Any, **others: Any
@@ -44,7 +45,7 @@ class Proposer(DraftModelProposer):  # type: ignore[misc] # vLLM's types are not
             common_attn_metadata: where each row's begin.
             others: see there.
         """
-        self._chances = []
+        self.noted = []
         if self.ahead is not None:
             rejected = self.ahead + 1
             others["next_token_ids"] = target_token_ids[common_attn_metadata.query_start_loc[1:] - rejected]
@@ -63,5 +64,5 @@ class Proposer(DraftModelProposer):  # type: ignore[misc] # vLLM's types are not
         logits = self.model.compute_logits(hidden_states)
         ids, proposal = self._sample_from_logits(logits, sampling_metadata)
         distribution = logits.softmax(dim=-1, dtype=torch.float32) if proposal is None else proposal
-        self._chances.append(distribution.amax(dim=-1))
+        self.noted.append(distribution.amax(dim=-1))
         return ids, proposal

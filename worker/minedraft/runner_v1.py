@@ -247,6 +247,8 @@ class DrafterRunner(TwoBatchRunner):
     def _input_fits_in_drafter(self, *args: Any) -> bool:
         """True: where a row is about to fill the context vLLM would read nothing, and other rows would miss tokens."""
         self.drafter.first_pass_only = not super()._input_fits_in_drafter(*args)
+        if self.drafter.first_pass_only:
+            self.clock.drafts_nothing()
         return True
 
     def propose_draft_token_ids(self, *args: Any, **kwargs: Any) -> Tensor:

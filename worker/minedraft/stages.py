@@ -160,6 +160,10 @@ class StageClock:
         self._prefill[0] = prefill
         self._asked[0], self._way[0] = asked, way
 
+    def drafts_nothing(self) -> None:
+        """Nothing is drafted in this call after all."""
+        self._asked[0] = 0
+
     def drafts(self, scheduled: ArrayLike, accepted: ArrayLike) -> None:
         """Count the drafts of the batch.
 

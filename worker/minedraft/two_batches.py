@@ -16,7 +16,7 @@ from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from worker.minedraft import config
 from worker.minedraft.batches import Joining, Load, plan_turn
@@ -44,6 +44,7 @@ class TwoBatches(Scheduler):  # type: ignore[misc] # vLLM's types are not read
         self._most_active: int = self.max_num_active_reqs  # type: ignore[has-type]
         self._under_way = 0  # calls
         self._drafting = True
+        self._found: list[tuple[Request, int]] = []  # in this call, and placeholders that each had
         self._short = False  # whether fewer joined than the plan was made for
         folder = config.folder()
         self._presence = Presence(folder)
@@ -92,6 +93,7 @@ class TwoBatches(Scheduler):  # type: ignore[misc] # vLLM's types are not read
             self._welcome()
         self._plan(self.current_step + 1)
         output = super().schedule(throttle_prefills)
+        self._restore(output)
         self._short = len(self.running) < self.max_num_active_reqs and bool(self.waiting)
         return output
 
@@ -144,7 +146,7 @@ class TwoBatches(Scheduler):  # type: ignore[misc] # vLLM's types are not read
         joining = [Joining(request.num_tokens, work) for request in islice(self.waiting, room)]
         turn = plan_turn(loads, under_way, joining, together=together)
         # Newcomers for whom there is no memory will not even out the batches.
-        hold = plan_turn(loads, under_way, [], together=together).hold if self._short else turn.hold
+        hold = set(plan_turn(loads, under_way, [], together=together).hold if self._short else turn.hold)
         for index in hold:
             ready[index].next_decode_eligible_step = step + 1
         # Last: work is what is expected of a row, the same for both batches.
@@ -158,7 +160,16 @@ class TwoBatches(Scheduler):  # type: ignore[misc] # vLLM's types are not read
             if request.spec_token_ids or (self._drafting and _decodes_freely(request)):
                 found = self._conductor.found(request)
                 if found is not None:
+                    self._found.append((request, len(request.spec_token_ids)))
                     request.spec_token_ids = found
+
+    def _restore(self, scheduled: SchedulerOutput) -> None:
+        """Of rows that there was no room for, forget what was found: by their next call it may be something else."""
+        for request, places in self._found:
+            waits = request.status is RequestStatus.RUNNING and request.request_id not in scheduled.num_scheduled_tokens
+            if waits:
+                request.spec_token_ids = [PLACEHOLDER] * places
+        self._found.clear()
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         choice: Any = self._conductor.now
@@ -176,12 +187,15 @@ class TwoBatches(Scheduler):  # type: ignore[misc] # vLLM's types are not read
         self._conductor.ended(request)
         return super()._free_request(request, *args, **kwargs)
 
-    def make_spec_decoding_stats(self, stats: Any, num_draft_tokens: int, *args: Any, **kwargs: Any) -> Any:
+    def make_spec_decoding_stats(
+        self, stats: Any, num_draft_tokens: int, num_accepted_tokens: int, **which: Any
+    ) -> Any:
         """Count drafts; a row whose drafts did not come was decoded plainly, and counts as such."""
-        missing = (kwargs["num_invalid_spec_tokens"] or {}).get(kwargs["request_id"], 0)
+        missing = (which["num_invalid_spec_tokens"] or {}).get(which["request_id"], 0)
         if missing == num_draft_tokens:
             return stats
-        return super().make_spec_decoding_stats(stats, num_draft_tokens, *args, **kwargs)
+        accepted = min(num_accepted_tokens, num_draft_tokens - missing)
+        return super().make_spec_decoding_stats(stats, num_draft_tokens, accepted, **which)
 
 
 def _take_back_padding(scheduler_output: SchedulerOutput) -> None:
@@ -201,7 +215,11 @@ def _count_missing(scheduler_output: SchedulerOutput, output: Any) -> None:
         return
     scheduled = scheduler_output.scheduled_spec_decode_tokens
     missing = {request: len(scheduled[request]) - drafts for request, drafts in verified.items()}
-    scheduler_output.num_invalid_spec_tokens = {**(scheduler_output.num_invalid_spec_tokens or {}), **missing}
+    # What a grammar does not allow may be the zeros that stand for missing drafts, too.
+    invalid = scheduler_output.num_invalid_spec_tokens or {}
+    scheduler_output.num_invalid_spec_tokens = {
+        request: max(invalid.get(request, 0), missing.get(request, 0)) for request in invalid.keys() | missing.keys()
+    }
 
 
 def _verified(scheduler_output: SchedulerOutput, output: Any) -> Iterable[tuple[str, int, int]]:
@@ -210,7 +228,8 @@ def _verified(scheduler_output: SchedulerOutput, output: Any) -> Iterable[tuple[
     for request, drafts in scheduler_output.scheduled_spec_decode_tokens.items():
         sampled = output.sampled_token_ids[output.req_id_to_index[request]] if output.sampled_token_ids else ()
         if len(sampled):
-            yield request, len(drafts) - missing.get(request, 0), len(sampled) - 1
+            verified = len(drafts) - missing.get(request, 0)
+            yield request, verified, min(len(sampled) - 1, verified)  # a zero that stands for none may be right
 
 
 def _is_ready(request: Request) -> bool:

@@ -11,13 +11,9 @@ each reads the keys and values of its requests beside: so what requests and toke
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.strategies.hosts import Hosts
 from worker.strategies.passes import Passes
 from worker.strategies.seam import Way
-
-#: The weight of the newest step in what a step's host time is taken to be.
-_NEWEST = 0.05
-#: More than so many times what is known is a step that another program disturbed.
-_DISTURBED = 2.0
 
 
 class Costs:
@@ -30,10 +26,10 @@ class Costs:
     def __init__(self) -> None:
         self._verify = Passes(loops=False)
         self._draft = Passes(loops=True)
-        self._host: dict[Way, float] = {}
+        self._hosts = Hosts()
 
     def verified(self, requests: int, tokens: int, ms: float) -> None:
-        """A pass of the target over `tokens` tokens of so many requests took so long; without tokens of prompts."""
+        """A pass of the target over `tokens` tokens of so many requests, those of prompts among them, took so long."""
         self._verify.add(requests, tokens, 1, ms)
 
     def drafted(self, requests: int, tokens: int, drafts: int, ms: float) -> None:
@@ -47,13 +43,9 @@ class Costs:
         """
         self._draft.add(requests, tokens, max(1, drafts), ms)
 
-    def waited(self, way: Way, ms: float) -> None:
-        """A step of this way took so much longer than the passes that decide it."""
-        known = self._host.get(way)
-        if known is None:
-            self._host[way] = ms
-        else:
-            self._host[way] = known + _NEWEST * (min(ms, max(1.0, _DISTURBED * known)) - known)
+    def waited(self, way: Way, ms: float, *, drafting: bool) -> None:
+        """A step of this way, with drafts or without, took so much longer than the passes that decide it."""
+        self._hosts.add(way, drafting, ms)
 
     def verify_ms(self, requests: float, tokens: float) -> float | None:
         """V; None before any pass was seen.
@@ -73,9 +65,20 @@ class Costs:
         curves = self._draft.curves
         return None if curves is None else curves.ms(requests, tokens, max(1, drafts))
 
-    def host_ms(self, way: Way) -> float:
-        """What of a step nothing hides; of a way that was not seen, the least of those that were; 0 if none was."""
-        return self._host.get(way, min(self._host.values(), default=0.0))
+    def host_ms(self, way: Way, drafting: bool) -> float:
+        """What of a step nothing hides; of a way that was not seen for long it nears the least that is known.
+
+        That is what it is of one that never was seen, and 0 if none was.
+        """
+        return self._hosts.ms(way, drafting)
+
+    def least_host_ms(self, drafting: bool) -> float:
+        """The least of all ways with drafts, or without; 0 if none was seen."""
+        return self._hosts.least(drafting)
+
+    def host_known(self, way: Way, drafting: bool) -> bool:
+        """Whether more than a few steps of this way, with drafts or without, were seen, and not long ago."""
+        return self._hosts.known(way, drafting)
 
     def verify_slope(self, tokens: float) -> float:
         """What one more verified token takes, ms; 0 where that is not known, or nothing."""

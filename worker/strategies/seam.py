@@ -84,7 +84,11 @@ class Mode(Protocol):
 
 
 class Lengths(Protocol):
-    """Says how many drafts of each row may be verified; in the engine process."""
+    """Says how many drafts of each row may be verified; in the engine process.
+
+    Of the draft model's, that is: how many of those that a source has found are verified it says itself, by how likely
+    they are and the same price (`sources/drafts.py`).
+    """
 
     def most(self, request: str, drafts: int, price: float) -> int:
         """How many of a row's drafts to verify, from 0 to `drafts`.

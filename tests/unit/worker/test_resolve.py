@@ -84,9 +84,13 @@ def test_what_does_not_go_on_gpus_is_refused_there(argv: str, monkeypatch: pytes
 
 
 def test_auto_without_a_draft_model_is_plain_decoding_and_says_so() -> None:
-    done = resolved("--mode auto --model m --draft-source suffix")
-    assert (done.settings.mode, done.settings.draft_source) == ("ar", "model")
-    assert done.said == ("mode ar: there is no draft model for auto to choose anything else (--draft-model)",)
+    done = resolved("--mode auto --model m")
+    assert done.settings.mode == "ar"
+    why = "mode ar: there is no draft model for auto to choose anything else (--draft-model)"
+    assert done.said == (why,)
+    done = resolved("--mode auto --model m --draft-source suffix --verify tetris --extra-drafts 1")
+    assert (done.settings.draft_source, done.settings.verify, done.settings.extra_drafts) == ("model", "all", 0)
+    assert done.said == (why, "mode ar: --draft-source, --verify, --extra-drafts without effect")
 
 
 @pytest.mark.parametrize(

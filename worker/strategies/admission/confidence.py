@@ -66,7 +66,7 @@ class AdmitWhileRising:
         verify = np.interp(sizes, *_lower_hull(looks, verify))
         draft = self._costs.draft_ms(rows, rows * (1 + drafts), drafts) or 0.0
         steps = verify + draft if way is Way.ONE else np.maximum(verify, draft)
-        return np.asarray(steps + self._costs.host_ms(way))
+        return np.asarray(steps + self._costs.host_ms(way, drafting=True))
 
 
 def _lower_hull(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[list[float], list[float]]:

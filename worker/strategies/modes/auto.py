@@ -3,14 +3,18 @@
 **Survey.** At first a few calls each are made in one batch with all drafts, in two, and without drafts. From those V, t
 and the acceptance are known for sizes that lie between, and so what every choice would give (`predict.py`).
 
-**Change.** What another choice would have given more than the one that runs adds up, in calls; when the sum is what a
-change costs, the change is made. So a choice that is twice as good is taken up within a call or two, one that is better
-by a hundredth after a hundred calls, and one that only seems better now and then never: hysteresis without a threshold
-(the "ski rental" rule: whoever rents until the rent has cost what buying would pays twice what was needed at most).
+While rows join in numbers, calls mostly read prompts and say little of the rest: the survey begins when three quarters
+of the places are taken (or after 100 calls, where that is how it stays), and probes last so much longer.
 
-**Probes.** Nothing is learnt about more drafts than are verified, nor about passes of a size that is never tried. So a
-choice that may be better by what is not known well is tried for a few calls, as often as it costs at most a hundredth
-of the time.
+**Change.** What another choice would have given more than the one that runs adds up, in calls; when the sum is what a
+change costs, the change is made. So a choice that is twice as good is taken up within a call or two, another way that
+is better by a hundredth after a hundred calls (another number of drafts, which costs less to change, after 25), and one
+that only seems better now and then never: hysteresis without a threshold (the "ski rental" rule: whoever rents until
+the rent has cost what buying would pays twice what was needed at most).
+
+**Probes.** Nothing is learnt about more drafts than are verified, nor about passes of a size that is never tried, nor
+about what a step of a way takes that is not taken (`hosts.py`). So a choice that may be better by what is not known
+well is tried for a few calls, as often as it costs at most a hundredth of the time.
 """
 
 from worker.strategies.acceptance import Acceptance
@@ -20,6 +24,8 @@ from worker.strategies.modes.prompts import NOTHING, Prompts, Reading
 from worker.strategies.modes.words import change, in_words
 from worker.strategies.seam import Choice, Load, Way
 
+#: Of the places, the share that is free while rows join in numbers; so many calls in a row are no beginning any more.
+_JOINING, _BEGINNING = 0.25, 100
 #: Calls between two looks at all choices, while about as many rows run.
 _EVERY = 8
 #: Rows that changed by this share are another load.
@@ -59,8 +65,9 @@ class Auto:
         ]
         self._survey = [Choice(Way.ONE, drafts), Choice(Way.TWO, drafts), Choice(Way.ONE, 0)]
         self._chosen = self._survey[0]  # to come back to after a probe
-        self._probed = self._survey[0]
+        self._probed: Choice | None = None
         self._probe_calls = 0  # left
+        self._joining = 0  # calls in a row in which rows joined in numbers
         self._calls = 0  # since all choices were looked at
         self._rows = 0  # then
         self._missed: dict[Choice, float] = {}  # calls that each would have saved
@@ -72,11 +79,19 @@ class Auto:
         del now  # the engine goes back to plain decoding by itself when it has no drafter
         if not load.rows:
             return self._chosen
-        if self._probe_calls:
-            self._probe_calls -= 1
-            return self._probed
+        joining = self._is_joining(load)
+        if self._probed is not None:
+            if self._probe_calls:
+                self._probe_calls -= not joining
+                return self._probed
+            if self._probed != self._chosen:
+                self.why = f"{in_words(self._chosen)}: after a probe"
+            self._probed = None
         if self._survey:
             first = len(self._survey) == 3
+            if first and joining:  # reading prompts hides best in two batches
+                self.why = f"{in_words(self._survey[1])}: rows join"
+                return self._survey[1]
             self._chosen = self._survey.pop(0)
             calls = _for_acceptance(load.rows) if first else _LEAST
             return self._probe(self._chosen, calls, "to measure it")
@@ -84,6 +99,12 @@ class Auto:
         if self._calls < _EVERY and abs(load.rows - self._rows) <= _CHANGED * self._rows:
             return self._chosen
         return self._look(load)
+
+    def _is_joining(self, load: Load) -> bool:
+        """Whether calls mostly read prompts, and that is not how they always are."""
+        many = 4 * load.reading > load.rows or (load.waiting and load.rows < (1 - _JOINING) * load.places)
+        self._joining = self._joining + 1 if many else 0
+        return 0 < self._joining <= _BEGINNING
 
     def _look(self, load: Load) -> Choice:
         calls, self._calls, self._rows = self._calls, 0, load.rows
@@ -112,23 +133,34 @@ class Auto:
         # The least that a probe costs comes first: it is asked in every look, and is seldom there.
         if self._allowance_ms < _DISTURBANCE * (self._step_ms(self._chosen, load) or 0.0):
             return self._chosen
-        others = sorted(rates, key=lambda choice: -rates[choice])
-        probed = next((choice for choice in others if self._unsure(choice, rates[choice] / stay, load)), None)
+        hopes = {choice: self._hoped(choice, rate, load) for choice, rate in rates.items()}
+        others = sorted(hopes, key=lambda choice: -hopes[choice])
+        probed = next((choice for choice in others if self._unsure(choice, hopes[choice] / stay, load)), None)
         if probed is None:
             self._allowance_ms = 0.0
             return self._chosen
-        taken = self._step_ms(probed, load) or 0.0
+        made = step(probed, load.rows, self._acceptance)
+        taken = made.gained / hopes[probed]
         calls = _LEAST if self._chosen.drafts else _for_acceptance(load.rows)
-        lost = calls * max(0.0, 1 - rates[probed] / stay) + _DISTURBANCE
+        lost = calls * max(0.0, 1 - hopes[probed] / stay) + _DISTURBANCE
         if self._allowance_ms < lost * taken:
             return self._chosen
         self._allowance_ms = 0.0
         return self._probe(probed, calls, "a probe")
 
     def _unsure(self, choice: Choice, share: float, load: Load) -> bool:
-        """Whether it may be better than it seems to be: `share` times as good as what is chosen."""
+        """Whether it may be better than it seems to be: at best `share` times as good as what is chosen."""
         more = choice.drafts > self._chosen.drafts
         return choice != self._chosen and (more or (share > _PROMISING and not self._known(choice, load)))
+
+    def _hoped(self, choice: Choice, rate: float, load: Load) -> float:
+        """What it would give if its steps, where they are not known, had as little that nothing hides as any."""
+        drafting = choice.drafts > 0
+        if self._costs.host_known(choice.way, drafting):
+            return rate
+        gained = step(choice, load.rows, self._acceptance).gained
+        more = self._costs.host_ms(choice.way, drafting) - self._costs.least_host_ms(drafting)
+        return gained / (gained / rate - more)
 
     def _probe(self, choice: Choice, calls: int, why: str) -> Choice:
         self._probed, self._probe_calls = choice, calls - 1
@@ -148,7 +180,8 @@ class Auto:
         return self._prompts.reading if load.waiting or load.reading else NOTHING
 
     def _known(self, choice: Choice, load: Load) -> bool:
-        return self._costs.known(step(choice, load.rows, self._acceptance).tokens)
+        host_known = self._costs.host_known(choice.way, choice.drafts > 0)
+        return host_known and self._costs.known(step(choice, load.rows, self._acceptance).tokens)
 
 
 def _for_acceptance(rows: int) -> int:

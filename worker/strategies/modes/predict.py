@@ -8,7 +8,7 @@ nothing hides:
     AHEAD   n E / (max(V, t) + h)           E, V and t in the mean of rows that hit and rows that missed
 
 Without drafts the drafter only keeps up: its pass hides behind V in both ways (MineDraft, arXiv 2603.18016, "Theory";
-there V and t do not depend on what is in a batch).
+there V and t do not depend on what is in a batch). E(0) is 1, and what found drafts bring beside (`sources/`).
 
 **Ahead** (PEARL, arXiv 2408.11850) a row has hit when all its drafts were accepted and the guess at what follows them
 was right: k right ones of k. Then it is verified with k - 1 drafts; else with none, and hits when one guess was right.
@@ -30,8 +30,8 @@ class Times(Protocol):
     def draft_ms(self, requests: float, tokens: float, drafts: int) -> float | None:
         """t; `tokens` are those of the first pass."""
 
-    def host_ms(self, way: Way) -> float:
-        """What of a step nothing hides."""
+    def host_ms(self, way: Way, drafting: bool) -> float:
+        """What of a step nothing hides, with drafts or without."""
 
     def verify_slope(self, tokens: float) -> float:
         """What one more verified token takes."""
@@ -104,7 +104,7 @@ def step_ms(choice: Choice, made: Step, costs: Times, reading: Reading = NOTHING
         passes = sum(share * max(verify, draft) for share, verify, draft in cases)
     else:  # the drafter is at the batch of the call before
         passes = sum(a * b * max(verify, draft) for a, verify, _ in cases for b, _, draft in cases)
-    return passes + costs.host_ms(choice.way)
+    return passes + costs.host_ms(choice.way, choice.drafts > 0)
 
 
 def tokens_per_ms(

@@ -16,6 +16,9 @@ from worker.strategies.sources.trust import Trust
 #: A draft that is reached and right with less than this chance is not verified, whatever one costs: the draft model's
 #: are likelier.
 _FLOOR = 0.25
+#: The next source is not asked where so much of what may be verified is expected to be accepted of one's drafts: asking
+#: takes longer than choosing.
+_ENOUGH = 0.75
 #: One draft is verified all the same every so many times that the first is below: the source may have got better.
 _PROBE = 16
 
@@ -123,7 +126,7 @@ class Drafts:
     def _found(
         self, request: str, job: str, tokens: Sequence[int], prompt: int, most: int, least: float
     ) -> list[_Offer]:
-        """What sources have that is likely: the first one, or of all where they are mixed."""
+        """What sources have that is likely: the first one's; where they are mixed of all, until one's is enough."""
         offers: list[_Offer] = []
         for name, source in self._sources.items():
             found = source.find(request, job, tokens, prompt, most)
@@ -131,7 +134,7 @@ class Drafts:
             likely = self._likely(name, chances, least)
             if likely:
                 offers.append(_Offer(name, job, found.ids[:likely], found.chances[:likely], chances[:likely]))
-                if self._mixed is None:
+                if self._mixed is None or sum(accumulate(chances[:likely], mul)) >= _ENOUGH * most:
                     break
         return offers
 

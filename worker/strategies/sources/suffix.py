@@ -4,7 +4,9 @@ Rows of a job repeat its templates: the same first words, the same keys, the sam
 (arXiv 2411.04975) shows it on agents' requests; here a job is what makes texts alike, and an automaton keeps them.
 
 A row that is done is taken in a few tokens at a time, beside the drafts of other rows: at once a long one would hold up
-the engine's process for milliseconds. The first 262,144 tokens of a job are kept, and the four jobs used last.
+the engine's process for milliseconds. All rows of a call share one allowance for it, however many they are: where rows
+write more than that a part of them is not taken in, and those that are say the same. The first 262,144 tokens of a job
+are kept, and the four jobs used last.
 """
 
 from collections import OrderedDict, deque
@@ -19,9 +21,8 @@ _PROMPT_TAIL = 16
 _TOKENS_A_JOB, _JOBS = 1 << 18, 4
 #: Tokens that wait to be taken in, of all jobs; rows that would make more are not kept.
 _WAITING = 1 << 16
-#: Time for taking in texts each time that drafts are sought, in the automaton's steps of about 0.2 us: ten tokens. A
-#: row gets fewer each time that it asks, so this keeps up with what rows write.
-_STEPS = 200
+#: Time for taking in texts until rows ask again, in the automaton's steps of about 0.2 us: about a hundred tokens.
+_STEPS = 2000
 #: A token that takes more steps is one of a text that repeats itself; what is left of it is not taken in.
 _MOST_STEPS = 400
 
@@ -34,10 +35,16 @@ class Suffix:
         self._rows: dict[str, Cursor] = {}
         self._waiting: deque[tuple[Automaton, list[int]]] = deque()
         self._waiting_tokens = self._done = 0
+        self._asked: set[str] = set()  # rows, since there was an allowance
+        self._steps = _STEPS  # left of it
 
     def find(self, request: str, job: str, tokens: Sequence[int], prompt: int, most: int) -> Guess:
         """What followed most often; the surer, the more is shared before it and the less often others followed."""
         del prompt
+        if request in self._asked:  # another call
+            self._asked.clear()
+            self._steps = _STEPS
+        self._asked.add(request)
         self._take_in()
         automaton = self._jobs.get(job)
         if automaton is None:
@@ -51,6 +58,7 @@ class Suffix:
     def ended(self, request: str, job: str, tokens: Sequence[int], prompt: int, *, whole: bool) -> None:
         """Keep the row's text for others, if it is whole."""
         self._rows.pop(request, None)
+        self._asked.discard(request)
         text = list(tokens[max(0, prompt - _PROMPT_TAIL) :])
         if not whole or self._waiting_tokens + len(text) > _WAITING:
             return
@@ -60,6 +68,11 @@ class Suffix:
             return
         self._waiting.append((automaton, text))
         self._waiting_tokens += len(text)
+
+    def tokens(self, job: str) -> int:
+        """Of a job's rows, those that were taken in."""
+        automaton = self._jobs.get(job)
+        return automaton.tokens if automaton else 0
 
     def _automaton(self, job: str) -> Automaton:
         automaton = self._jobs.get(job)
@@ -71,12 +84,11 @@ class Suffix:
         return automaton
 
     def _take_in(self) -> None:
-        steps = 0
-        while self._waiting and steps < _STEPS:
+        while self._waiting and self._steps > 0:
             automaton, text = self._waiting[0]
             if self._done < len(text):
                 took = automaton.append(text[self._done])
-                steps += took
+                self._steps -= took
                 self._done = self._done + 1 if took < _MOST_STEPS else len(text)
                 continue
             automaton.end_text()

@@ -284,10 +284,11 @@ def test_a_rows_length_is_its_placeholders_and_it_is_told_what_came_of_them(conf
     assert sorted(learner.gone) == ["late", "r0", "r1", "r2", "r3"]
 
 
-def test_drafts_that_were_not_verified_are_not_counted(config: Any) -> None:
-    """A verifier that had fewer drafts than placeholders says so; vLLM counts what was verified."""
-    engine, counted, learner = two_batches(config), [], Learner(DRAFTS)
-    scheduler = engine.scheduler
+def three_rows_drafted(config: Any) -> tuple[Any, Any, list[Any], Learner]:
+    """A scheduler and its call with drafts for three rows; what it counts, and what lengths are told."""
+    engine, learner = two_batches(config), Learner(DRAFTS)
+    counted: list[Any] = []
+    scheduler: Any = engine.scheduler
     scheduler._conductor._lengths, scheduler.make_stats = learner, lambda stats, *_, **__: counted.append(stats)
     for name in ("r0", "r1", "r2"):
         engine.add(name)
@@ -295,7 +296,12 @@ def test_drafts_that_were_not_verified_are_not_counted(config: Any) -> None:
     engine.step()
     engine._finish(*engine._under_way.popleft())
     scheduler.log_stats = True
-    output = scheduler.schedule()
+    return scheduler, scheduler.schedule(), counted, learner
+
+
+def test_drafts_that_were_not_verified_are_not_counted(config: Any) -> None:
+    """A verifier that had fewer drafts than placeholders says so; vLLM counts what was verified."""
+    scheduler, output, counted, learner = three_rows_drafted(config)
     assert output.scheduled_spec_decode_tokens == dict.fromkeys(("r0", "r1", "r2"), [-1] * DRAFTS)
     result = ModelRunnerOutput(["r0", "r1", "r2"], {"r0": 0, "r1": 1, "r2": 2}, [[7, 7], [7], [7, 7, 7, 7]])
     result.verified_drafts = {"r0": 2, "r1": 0, "r2": 3}  # type: ignore[attr-defined]
@@ -306,3 +312,43 @@ def test_drafts_that_were_not_verified_are_not_counted(config: Any) -> None:
     assert learner.told == [("r0", 2, 1), ("r1", 0, 0), ("r2", 3, 3)]
     after = {name: scheduler.requests[name].num_computed_tokens for name in before}
     assert {name: before[name] - after[name] for name in before} == {"r0": 2, "r1": 3, "r2": 0}
+
+
+def test_zeros_under_a_grammar_are_neither_drafted_nor_accepted(config: Any) -> None:
+    """What the grammar does not allow and what was missing may be the same: the larger of both counts."""
+    scheduler, output, counted, learner = three_rows_drafted(config)
+    output.num_invalid_spec_tokens = {"r0": 2, "r1": 1}
+    result = ModelRunnerOutput(["r0", "r1", "r2"], {"r0": 0, "r1": 1, "r2": 2}, [[7, 7], [7, 7, 7], [7, 7]])
+    result.verified_drafts = {"r0": 2, "r1": 1, "r2": 3}  # type: ignore[attr-defined]
+    scheduler.update_from_output(output, result)
+    (stats,) = counted[-1:]
+    assert (stats.num_drafts, stats.num_draft_tokens, stats.num_accepted_tokens) == (3, 1 + 1 + 3, 1 + 1 + 1)
+    assert learner.told == [("r0", 1, 1), ("r1", 1, 1), ("r2", 3, 1)]
+
+
+def test_what_was_found_for_a_row_without_room_does_not_stay(
+    tiny_pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = two_batches(config_of(tiny_pair, engine_args="--max-num-batched-tokens 12"))
+    scheduler = engine.scheduler
+    now = [Choice(Way.ONE, 0)]
+    led(engine, lambda: now[0])
+    for number in range(4):
+        engine.add(f"r{number}", 4, tokens=60)
+    for _ in range(4):
+        engine.step()
+    assert len(scheduler.running) == 4
+    now[0] = Choice(Way.ONE, DRAFTS)
+    engine.step()
+    monkeypatch.setattr(scheduler._conductor, "found", lambda request: [11, 12, 13, 14])
+    left_out = set[str]()
+    for _ in range(6):
+        scheduled = engine.step().num_scheduled_tokens
+        rows = {request.request_id: request for request in scheduler.running}
+        left_out |= rows.keys() - scheduled
+        assert all(set(request.spec_token_ids) <= {-1} for request in rows.values())
+    assert left_out, "so there was no room for some"
+    monkeypatch.setattr(scheduler._conductor, "found", lambda request: None)
+    for _ in range(6):
+        for drafts in engine.step().scheduled_spec_decode_tokens.values():
+            assert set(drafts) == {-1}

@@ -50,6 +50,20 @@ def test_the_host_takes_its_part_of_each_step() -> None:
     assert slow.ms / fast.ms == pytest.approx(25 / 20, rel=1e-6)
 
 
+def test_what_nothing_hides_may_differ_by_what_is_done() -> None:
+    told: list[tuple[Choice, int]] = []
+
+    def host(choice: Choice, before: int) -> float:
+        told.append((choice, before))
+        return 5.0 if choice.drafts else 0.0
+
+    for choice, step_ms in ((Choice(Way.ONE, 0), 20.0), (Choice(Way.ONE, 1), 20 + 2 + 5.0)):
+        told.clear()
+        found = simulate(pair(), choice, WORK, places=PLACES, drafts=5, host_ms=host)
+        assert found.ms == pytest.approx(step_ms * len(told), rel=0.02)
+        assert told == [(choice, before) for before in range(len(told))]
+
+
 def test_a_drafter_that_cannot_keep_up_is_waited_for() -> None:
     found = run(Choice(Way.ONE, 0), pair(draft=30))
     assert found.tokens_per_s == pytest.approx(20 / 30 * 1e3, rel=0.08)
@@ -121,4 +135,4 @@ def test_what_is_measured_is_what_devices_take() -> None:
     assert pace.costs.draft_ms(20, 60, 4) == pytest.approx(8)
     assert pace.acceptance.at(0) == pytest.approx(0.7, abs=0.03)
     for way in (Way.TWO, Way.ONE, Way.AHEAD):
-        assert pace.costs.host_ms(way) == pytest.approx(1, abs=0.2)
+        assert pace.costs.host_ms(way, True) == pytest.approx(1, abs=0.2)

@@ -38,7 +38,10 @@ def test_under_a_grammar_zeros_stand_for_missing_drafts() -> None:
     call = step({"a": 3, "b": 2}, grammar=True)
     assert filled(drafts, call, 3) == {"a": [5, 0, 0], "b": [0, 0]}
     assert call.num_scheduled_tokens == {"a": 4, "b": 3}
-    assert (drafts.drafted, drafts.missing, drafts.verified) == ({"a": 1}, {"a": 2, "b": 2}, None)
+    assert (drafts.drafted, drafts.missing, drafts.verified) == ({"a": 1}, {"a": 2, "b": 2}, {"a": 1, "b": 0})
+    drafts.store(3, ["a", "b"], [[5, 6, 7], [8, 9, 9]])
+    assert filled(drafts, step({"a": 3, "b": 2}, grammar=True), 5) == {"a": [5, 6, 7], "b": [8, 9]}
+    assert drafts.verified is None
 
 
 def test_no_more_drafts_than_placeholders() -> None:
@@ -158,7 +161,9 @@ def test_a_step_stays_consistent_and_tells_what_was_taken(
     assert all(token >= 0 for row in placed.values() for token in row)
     assert all(row == rows[name][1][: len(row)] for name, row in placed.items() if not grammar)
     taken = scheduled - call.total_num_scheduled_tokens
-    assert (drafts.verified is None) is (not taken)
+    zeros = sum(drafts.missing.values())
+    assert not (taken and zeros)
+    assert bool(zeros) <= grammar
+    assert (drafts.verified is None) is (not taken + zeros)
     if drafts.verified is not None:
-        assert sum(places for places, _ in rows.values()) - sum(drafts.verified.values()) == taken
-        assert not grammar
+        assert sum(places for places, _ in rows.values()) - sum(drafts.verified.values()) == taken + zeros

@@ -9,6 +9,7 @@ from drafter_stand import LONG_S, SETUP, Stand, until
 
 from worker.minedraft import drafter_keeper
 from worker.minedraft.drafter_keeper import Call
+from worker.minedraft.names import RankDied
 from worker.minedraft.presence import Presence, State
 
 
@@ -110,6 +111,28 @@ def test_one_that_cannot_be_made_is_tried_again(stand: Stand) -> None:
     stand.made[0].die()
     stand.await_joined()
     assert stand.waits.said == ["wait"] * 3
+
+
+def test_one_that_takes_no_calls_is_given_up_and_killed_and_replaced(stand: Stand) -> None:
+    stand.serving()
+    stand.hold = threading.Event()
+    first = stand.made[0]
+    first.stuck = True
+    assert stand.keeper.call(Call("step", (), {}), replies=False) is None
+    first.stuck = False
+    assert stand.keeper.call(Call("step", (), {}), replies=False) is None, "it is not asked again"
+    assert ("step", False) not in first.told
+    until(lambda: not first.alive())
+    stand.await_made(2)
+    stand.hold.set()
+    second = stand.await_joined()
+    assert stand.keeper.call(Call("step", (), {}), replies=False) is second  # type: ignore[comparison-overlap]
+
+
+def test_one_that_takes_no_calls_is_the_end_of_an_engine_that_needs_it(stand: Stand) -> None:
+    stand.made[0].stuck = True
+    with pytest.raises(RankDied, match="takes no calls"):
+        stand.keeper.call(Call("step", (), {}), replies=False)
 
 
 def test_one_that_the_first_verifier_has_given_up_is_killed_and_replaced(stand: Stand) -> None:

@@ -15,6 +15,8 @@ from worker.minedraft import classes, drafter_process, names
 from worker.minedraft.drafter_process import DrafterProcess, of_one_rank
 from worker.minedraft.names import RankDied, ended
 
+#: How long a call may take (seconds); more than any test.
+LONG_S = 60.0
 SUCCESS, FAILURE = WorkerProc.ResponseStatus.SUCCESS, WorkerProc.ResponseStatus.FAILURE
 
 
@@ -102,6 +104,7 @@ def drafter(calls: Queue, replies: Queue, looks: float = float("inf")) -> Any:
     made.proc = Proc(looks)
     made.alive = made.proc.alive
     made._calls = calls
+    made._deadline_s = LONG_S
     made._starting = Thing(death_writer=Pipe())
     made.handle = Thing(worker_response_mq=replies, death_writer=Pipe())
     return made
@@ -185,6 +188,16 @@ def test_a_reply_may_take_no_longer_than_is_said(clock: None) -> None:
     assert replies.tries == 5, "after 0.5, 1, 1.5, 2 and 2.5 s"
 
 
+def test_one_that_lives_and_takes_no_calls_is_not_waited_for_for_ever(clock: None) -> None:
+    calls = Queue(busy=1000)
+    it = drafter(calls, Queue())
+    it._deadline_s = 2
+    with pytest.raises(RankDied, match="minedraft::drafter takes no calls"):
+        it.call("step", (), {}, replies=False)
+    assert calls.tries == 5, "after 0.5, 1, 1.5, 2 and 2.5 s"
+    assert calls.written == []
+
+
 def test_a_reply_that_comes_in_time_is_taken(clock: None) -> None:
     assert drafter(Queue(), Queue((SUCCESS, 42), busy=4)).reply(timeout=2) == 42
 
@@ -245,7 +258,7 @@ def test_it_is_started_on_its_devices_as_the_only_rank_of_its_own_configuration(
     monkeypatch.setattr(drafter_process, "MessageQueue", lambda *_, **__: calls)
     monkeypatch.setattr(WorkerProc, "make_worker_process", start)
     own, devices = Thing(), Thing(chosen=chosen)
-    made = DrafterProcess(own, devices)  # type: ignore[arg-type]
+    made = DrafterProcess(own, devices, LONG_S)  # type: ignore[arg-type]
     ((there, fields),) = started
     assert there == "its own cores"
     assert fields["vllm_config"] is own

@@ -99,13 +99,30 @@ def test_a_verifier_that_does_not_send_records_all_the_same(tmp_path: Path) -> N
     link = MemoryLink()
     clock = StageClock(tmp_path / "ring")
     lane = VerifierLane(link, clock, sends=False)
-    call = step({"r0": 1}, grammar=True)
-    lane.begin(call)
+    lane.begin(call := step({"r0": 1}))
     lane.sampled(call, table([[5, REJECTED]]))
     clock.commit()
     assert link.down.empty()
     (record,) = StageReader(tmp_path / "ring").read()
-    assert record["drafted"] == 1
+    assert (record["requests"], record["drafted"]) == (1, 0)
+
+
+def test_zeros_that_stand_for_missing_drafts_are_not_counted_even_where_they_are_right(tmp_path: Path) -> None:
+    link, clock = MemoryLink(), StageClock(tmp_path / "ring")
+    lane = VerifierLane(link, clock, sends=True)
+    verified(lane, step(reading={"r0": 9, "r1": 9, "r2": 9}))
+    link.send_drafts(table([[1, 2, NO_DRAFT], [3, NO_DRAFT, NO_DRAFT], [NO_DRAFT] * 3]))
+    lane.begin(step())
+    lane.begin(call := step({"r0": 3, "r1": 3, "r2": 2}, grammar=True))
+    assert call.scheduled_spec_decode_tokens == {"r0": [1, 2, 0], "r1": [3, 0, 0], "r2": [0, 0]}
+    x = REJECTED
+    lane.sampled(call, table([[1, 2, 0, 5], [3, 7, x, x], [0, 7, x, x]]))
+    clock.commit()
+    assert lane.verified == {"r0": 2, "r1": 1, "r2": 0}
+    (record,) = StageReader(tmp_path / "ring").read()
+    assert record["drafted"] == 3
+    assert record["drafted_at"][:3].tolist() == [2, 1, 0]
+    assert record["accepted"][:3].tolist() == [2, 1, 0]
 
 
 def test_a_verifier_records_what_it_waited_for_and_what_was_accepted(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_before_anything_is_known() -> None:
     assert costs.verify_curve(1, np.array([1.0])) is None
     assert costs.verify_slope(1) == 0
     assert not costs.known(1)
-    assert costs.host_ms(Way.ONE) == 0
+    assert costs.host_ms(Way.ONE, True) == 0
 
 
 def test_one_size_alone_is_known_there_and_beyond() -> None:
@@ -218,19 +218,6 @@ def test_passes_with_nothing_in_them_are_left_out() -> None:
     costs.drafted(0, 0, 3, 5.0)
     assert costs.verify_ms(1, 1) is None
     assert costs.draft_ms(1, 1, 1) is None
-
-
-def test_host_time_is_by_way_and_the_least_known_where_a_way_was_not_seen() -> None:
-    costs = Costs()
-    for _ in range(200):
-        costs.waited(Way.TWO, 3.0)
-        costs.waited(Way.ONE, 2.0)
-    assert (costs.host_ms(Way.TWO), costs.host_ms(Way.ONE), costs.host_ms(Way.AHEAD)) == pytest.approx((3, 2, 2))
-    costs.waited(Way.TWO, 500.0)
-    assert costs.host_ms(Way.TWO) < 3.2, "disturbed"
-    for _ in range(200):
-        costs.waited(Way.TWO, 5.0)
-    assert costs.host_ms(Way.TWO) == pytest.approx(5, rel=0.01)
 
 
 SEEN = st.lists(st.tuples(st.integers(1, 300), st.integers(0, 8), st.floats(0.01, 1000)), min_size=1, max_size=30)

@@ -33,6 +33,19 @@ def test_of_a_number_that_was_not_asked_for_it_is_as_of_the_nearest() -> None:
     assert yields.of(0, half) == (0, 0)
 
 
+def test_what_is_found_beside_is_its_own_number() -> None:
+    yields = Yields()
+    assert yields.of(0, half) == (0, 0)
+    for _ in range(200):
+        yields.add(0, 32, 96, 64)
+    assert yields.of(0, half) == pytest.approx((3, 2), rel=0.05)
+    assert yields.of(4, half) == (4, 2), "what is found where none is asked for says nothing of those that are"
+    for _ in range(200):
+        yields.add(2, 32, 96, 64)
+    assert yields.of(2, half) == pytest.approx((3, 2), rel=0.05)
+    assert yields.of(4, half) == pytest.approx((5, 3), rel=0.05), "one beside, whatever is asked for"
+
+
 def test_what_is_old_is_forgotten() -> None:
     yields = Yields()
     for _ in range(500):

@@ -141,5 +141,5 @@ def test_a_step_of_v_just_ahead_is_shared_by_all_that_pass_it() -> None:
 def test_what_nothing_hides_makes_drafts_worth_more() -> None:
     costs = measured(2.5)
     before = sum(admitted(rule("confidence", costs=costs), SURE, MIDDLING))
-    costs.waited(Way.TWO, 40.0)
+    costs.waited(Way.TWO, 40.0, drafting=True)
     assert sum(admitted(rule("confidence", costs=costs), SURE, MIDDLING)) > before

@@ -69,6 +69,18 @@ def test_nothing_is_said_of_sizes_that_were_never_seen() -> None:
     assert chosen(FewRows(4, Costs(), Acceptance(), ahead=True), 4) == TWO
 
 
+def test_a_way_that_seems_dear_for_its_host_time_is_tried_again() -> None:
+    costs, acceptance = Devices(lambda _: 20.0, lambda _: 1.0).learnt(64)
+    few = FewRows(4, costs, acceptance, ahead=False)
+    for _ in range(20):
+        costs.waited(Way.TWO, 1.0, drafting=True)
+        costs.waited(Way.ONE, 200.0, drafting=True)
+    assert chosen(few, 8) == TWO
+    for _ in range(8000):
+        costs.waited(Way.TWO, 1.0, drafting=True)
+    assert chosen(few, 8) == ONE
+
+
 def test_a_change_says_why() -> None:
     few = mode(Devices(lambda _: 20.0, lambda _: 1.0))
     assert few.why == "two batches, 4 drafts: until few rows are left"

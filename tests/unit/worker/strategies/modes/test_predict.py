@@ -33,6 +33,24 @@ def test_each_way_takes_what_the_method_says() -> None:
     assert rate(Choice(Way.AHEAD, 4), 16, devices) == pytest.approx(step(Choice(Way.AHEAD, 4), 16, devices).gained / 24)
 
 
+def test_without_drafts_a_step_has_its_own_host_time() -> None:
+    devices = Devices(lambda _: 20.0, lambda _: 3.0, host={Way.ONE: 8.0}, plain_host={Way.ONE: 0.5})
+    assert rate(Choice(Way.ONE, 0), 16, devices) == pytest.approx(16 / 20.5)
+    assert rate(Choice(Way.ONE, 1), 16, devices) == pytest.approx(16 * 1.7 / (20 + 3 + 8))
+
+
+def test_found_drafts_pay_without_the_drafter_s() -> None:
+    devices, acceptance = flat(20, 10), Acceptance()
+    acceptance.add([10_000] * 2, [5_000, 2_500])
+    for _ in range(300):
+        acceptance.yields.add(0, 16, 48, 40)
+        acceptance.yields.add(2, 16, 48, 40)
+    plain, asked = (tokens_per_ms(Choice(Way.ONE, drafts), 16, devices, acceptance) or 0 for drafts in (0, 2))
+    assert plain == pytest.approx(16 * 3.5 / 20, rel=0.03)
+    assert asked == pytest.approx(16 * 3.5 / 40, rel=0.03)
+    assert step(Choice(Way.ONE, 0), 16, acceptance).tokens == pytest.approx(16 * 4, rel=0.03)
+
+
 def test_a_drafter_that_is_slower_than_the_target_decides_even_without_drafts() -> None:
     devices = flat(20, 30)
     assert rate(Choice(Way.ONE, 0), 16, devices) == pytest.approx(16 / 30)

@@ -123,6 +123,14 @@ def test_without_mixing_the_first_source_that_has_something_is_enough() -> None:
     assert (nothing.asked, something.asked, more.asked) == (1, 1, 0)
 
 
+def test_the_next_source_is_asked_where_the_first_one_is_not_sure() -> None:
+    for chance, asked in ((0.97, 0), (0.8, 1)):
+        first, second = Told(*[chance] * 4), Told(0.9)
+        drafts = Drafts({"first": first, "second": second}, Mixed())
+        draft(drafts, most=4, modelled=0)
+        assert (first.asked, second.asked) == (1, asked)
+
+
 def row_of(kind: str, dice: random.Random) -> list[int]:
     """A prompt of 100 tokens and an answer of 200, which repeats the prompt, or the job's template, or neither."""
     prompt = [dice.randrange(10_000) for _ in range(100)]

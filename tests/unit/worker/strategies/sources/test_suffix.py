@@ -72,10 +72,24 @@ def test_rows_that_were_aborted_are_not_kept() -> None:
 
 def test_a_long_row_is_taken_in_little_by_little() -> None:
     source = Suffix()
-    end(source, range(1000))
-    found = [bool(find(source, [990, 991], request=f"{turn}").ids) for turn in range(200)]
-    assert not any(found[:20])
+    end(source, range(2000))
+    found = [bool(find(source, [1990, 1991]).ids) for _ in range(200)]
+    assert not any(found[:10])
     assert found[-1]
+
+
+def test_all_rows_of_a_call_share_one_allowance() -> None:
+    source = Suffix()
+    end(source, range(2000))
+    for turn in range(1, 4):
+        for row in range(128):
+            find(source, [], request=f"{row}")
+        assert 50 * turn < source.tokens("job") < 150 * turn
+    end(source, TEMPLATE)
+    for _ in range(100):
+        source.ended("0", "job", [], 0, whole=False)
+        find(source, [], request="0")
+    assert source.tokens("job") < 600, "a row that comes anew is not another call"
 
 
 def test_a_row_that_repeats_itself_is_not_taken_in_to_its_end() -> None:
