@@ -1,6 +1,7 @@
 """Fixtures for every tier, and the rule that CI skips nothing."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,12 @@ CORES = (
     "chaos/test_two_batches.py",
     "unit/worker/lab/test_quiet.py",
 )
+
+
+def pytest_configure() -> None:
+    # A shell lets what it runs in the background ignore Ctrl-C, and so would all that tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
