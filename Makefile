@@ -30,7 +30,7 @@ $(VENV)/.triton: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/triton $(TRITON)
 	@touch $@
 
-test: install $(VENV)/.triton ## unit, integration and acceptance tests (half an hour on 2 cores)
+test: install $(VENV)/.triton ## unit, integration and acceptance tests (three quarters of an hour on 2 cores)
 	$(BIN)/pytest -m "not full and not cores" -n $(SIDE_BY_SIDE) --dist worksteal
 	$(BIN)/pytest -m "not full and cores"
 	$(ON_V2) $(BIN)/pytest -m "not full" tests/v2_on_cpu
