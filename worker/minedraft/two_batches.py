@@ -116,12 +116,10 @@ class TwoBatches(Scheduler):  # type: ignore[misc] # vLLM's types are not read
         return self._conductor.begin(self._load, len(self.running), drafting=self._drafting)
 
     def _load(self) -> seam.Load:
-        rows = len(self.running)
         return seam.Load(
-            rows=rows,
+            rows=len(self.running),
             waiting=bool(self.waiting),
             places=self._most_active,
-            context=sum(request.num_tokens for request in self.running) / max(1, rows),
             reading=sum(request.is_prefill_chunk for request in self.running),
         )
 

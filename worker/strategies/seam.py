@@ -59,19 +59,23 @@ class Load(NamedTuple):
         rows: that run, in all batches.
         waiting: whether others would run if there were room.
         places: rows that may run at once.
-        context: tokens before the place that is sampled next, of a row, in the mean.
         reading: of the rows, those that still read their prompt.
     """
 
     rows: int
     waiting: bool
     places: int
-    context: float = 0.0
     reading: int = 0
 
 
 class Mode(Protocol):
-    """Chooses for all rows; in the engine process, which asks before each call."""
+    """Chooses for all rows; in the engine process, which asks before each call.
+
+    Attributes:
+        why: the reason for the last change, in words.
+    """
+
+    why: str
 
     def choose(self, load: Load, now: Choice) -> Choice:
         """What to do from the next call on.

@@ -1,28 +1,12 @@
 """Modes: how rows take turns, and how many tokens are drafted for each."""
 
-from typing import Protocol
-
 from worker.strategies.acceptance import Acceptance
 from worker.strategies.costs import Costs
 from worker.strategies.modes.auto import Auto
 from worker.strategies.modes.few_rows import FewRows
 from worker.strategies.modes.fixed import Fixed
 from worker.strategies.modes.prompts import Prompts
-from worker.strategies.seam import Choice, Load, Strategy, Way
-
-
-class Mode(Protocol):
-    """A `seam.Mode` that says why.
-
-    Attributes:
-        why: the reason for the last change, in words.
-    """
-
-    why: str
-
-    def choose(self, load: Load, now: Choice) -> Choice:
-        """As of `seam.Mode`."""
-        ...
+from worker.strategies.seam import Choice, Mode, Strategy, Way
 
 
 def make(

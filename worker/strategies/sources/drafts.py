@@ -108,15 +108,7 @@ class Drafts:
             self._mixed.verified(request, offer.job, offer.source, told, accepted)
 
     def ended(self, request: str, job: str, tokens: Sequence[int], prompt: int, *, whole: bool) -> None:
-        """A row will not come back.
-
-        Args:
-            request: the row.
-            job: its job.
-            tokens: all that it has.
-            prompt: how many of them are its prompt.
-            whole: whether it came to its end; else it was aborted.
-        """
+        """A row will not come back; see `Source.ended`."""
         self._offers.pop(request, None)
         for source in self._sources.values():
             source.ended(request, job, tokens, prompt, whole=whole)

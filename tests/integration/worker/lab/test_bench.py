@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from integration.worker.lab.turns import turn
 
 from worker.lab import follow, pairs, prompts, trace
 from worker.lab.bench import Wanted, measure
@@ -12,7 +13,7 @@ from worker.lab.plan import predict_bench
 from worker.lab.plan_report import compare
 from worker.lab.predict import Workload
 from worker.lab.profiles import profile
-from worker.lab.result import Bench, Turn
+from worker.lab.result import Bench
 from worker.minedraft.stages import DRAFTER, ENGINE, Stage, verifier_name
 
 pytestmark = pytest.mark.full  # a minute and a half
@@ -40,12 +41,6 @@ def bench(folder: Path) -> Bench:
         profile=profile(f"flat:{V},{T},{ACCEPTANCE}", DRAFTS),
     )
     return measure(wanted, folder, print)
-
-
-def turn(bench: Bench, name: str) -> Turn:
-    found = bench.find(name)
-    assert found is not None
-    return found.turns[0]
 
 
 def test_every_mode_says_the_same(bench: Bench) -> None:

@@ -1,11 +1,12 @@
 """Strategies on imagined devices, in real engines: the same texts, and each does what it is for."""
 
 import pytest
+from integration.worker.lab.turns import turn
 
 from worker.lab import pairs, prompts
 from worker.lab.bench import SCENARIOS, Wanted, measure
 from worker.lab.profiles import profile
-from worker.lab.result import Bench, Turn
+from worker.lab.result import Bench
 
 pytestmark = pytest.mark.full  # two minutes
 M, DRAFTS, TOKENS, ACCEPTANCE = 8, 3, 96, 0.6
@@ -28,12 +29,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
         profile=profile(f"flat:20,10,{ACCEPTANCE},token=1,spread=0.6,template=0.6", DRAFTS),
     )
     return measure(wanted, folder, print)
-
-
-def turn(bench: Bench, name: str) -> Turn:
-    found = bench.find(name)
-    assert found is not None
-    return found.turns[0]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,11 +4,11 @@ import pytest
 
 from worker.strategies.acceptance import Acceptance
 from worker.strategies.costs import Costs
-from worker.strategies.modes import Mode, make
+from worker.strategies.modes import make
 from worker.strategies.modes.auto import Auto
 from worker.strategies.modes.few_rows import FewRows
 from worker.strategies.modes.prompts import Prompts
-from worker.strategies.seam import Choice, Load, Strategy, Way
+from worker.strategies.seam import Choice, Load, Mode, Strategy, Way
 
 
 def made(mode: str, drafts: int = 3, *, ahead: bool = True) -> Mode:
